@@ -1,0 +1,138 @@
+"""The system prompt's keys and values in a request's own cache, one extra cache layer for each block.
+
+The layers stand behind the base's own in the ``Cache`` of transformers, so beams, batches and multi-turn reuse move
+them along. They hold the system tokens only and never grow while a request decodes.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+class SystemCacheLayer(CacheLayerMixin):
+    """What one block has kept of the system prompt.
+
+    Attributes:
+        adapter_name: the adapter whose projections made the keys and values.
+        keys: ``[B, K, S, D]``.
+        values: ``[B, K, S, D]``.
+        positions: place of each system token in its sequence, -1 where it is padding or belongs to an earlier
+            document of a packed row, ``[B, S]`` int64.
+        num_tokens: tokens of the sequence that have passed, system tokens or not.
+    """
+
+    is_sliding = False
+    is_croppable = True
+    supports_early_init = False
+
+    def __init__(self, adapter_name: str) -> None:
+        super().__init__()
+        self.adapter_name = adapter_name
+        self.positions: Tensor | None = None
+        self.num_tokens = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Start with no system token, in the dtype and on the device of the given states ``[B, K, S, D]``."""
+        self.device = key_states.device
+        self.keys = key_states[:, :, :0]
+        self.values = value_states[:, :, :0]
+        self.positions = torch.empty(key_states.shape[0], 0, dtype=torch.int64, device=self.device)
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append the states of new system tokens, ``[B, K, S, D]``, and return all of them.
+
+        Args:
+            key_states: keys of the new system tokens.
+            value_states: values of the new system tokens.
+            *args: ``positions`` ``[B, S]`` int64 and ``num_tokens``, the tokens of this forward.
+            **kwargs: not used.
+        """
+        positions, num_tokens = args
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self.num_tokens += num_tokens
+        if key_states.shape[2] > 0:
+            self.keys = torch.cat([self.keys, key_states], dim=2)
+            self.values = torch.cat([self.values, value_states], dim=2)
+            self.positions = torch.cat([self.positions, positions], dim=1)
+        return self.keys, self.values
+
+    def is_real(self, device: torch.device, batch_size: int) -> Tensor:
+        """Return True where a kept system token may be attended to, ``[B, S]`` bool."""
+        if self.positions is None:
+            return torch.empty(batch_size, 0, dtype=torch.bool, device=device)
+        return self.positions >= 0
+
+    def forget_rows(self, rows: Tensor) -> None:
+        """Hide the system tokens of rows in which another document has begun, ``[B]`` bool."""
+        if self.positions is not None:
+            self.positions = self.positions.masked_fill(rows.to(self.device)[:, None], -1)
+
+    def get_seq_length(self) -> int:
+        """Return the number of tokens that have passed, as the base's own layers do."""
+        return self.num_tokens
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the length and offset of the sequence; no mask of the base is made from this layer."""
+        return self.num_tokens + query_length, 0
+
+    def get_max_length(self) -> int:
+        """Return -1: no maximum."""
+        return -1
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last ``-tokens_to_remove`` tokens; system tokens are lost only where they are among them."""
+        self.num_tokens += tokens_to_remove
+        if self.is_initialized:
+            self.positions = self.positions.masked_fill(self.positions >= self.num_tokens, -1)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.keys = self.values = self.positions = None
+        self.is_initialized = False
+        self.num_tokens = 0
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Follow the beams, ``[B]`` int64."""
+        self.batch_select_indices(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each row ``repeats`` times."""
+        if self.is_initialized:
+            rows = torch.arange(self.positions.shape[0], device=self.device).repeat_interleave(repeats)
+            self.batch_select_indices(rows)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep the given rows, in the given order."""
+        if self.is_initialized:
+            indices = indices.to(self.device)
+            self.keys, self.values = self.keys[indices], self.values[indices]
+            self.positions = self.positions[indices]
+
+
+def system_cache_layer(cache: Cache, num_layers: int, block_index: int, adapter_name: str) -> SystemCacheLayer:
+    """Return the cache layer of a block, made on first use.
+
+    Args:
+        cache: the request's cache.
+        num_layers: ``L``, decoder layers of the base; the blocks' layers follow theirs.
+        block_index: which block, counted from 0.
+        adapter_name: the adapter that reads and writes it.
+
+    Raises:
+        ValueError: the cache was filled by another adapter.
+    """
+    while len(cache.layers) < num_layers:  # a cache that makes its layers when they are first used
+        cache.layers.append(cache.layer_class_to_replicate())
+    while len(cache.layers) <= num_layers + block_index:
+        cache.layers.append(SystemCacheLayer(adapter_name))
+    layer = cache.layers[num_layers + block_index]
+    if layer.adapter_name != adapter_name:
+        raise ValueError(
+            f"the cache holds the system prompt as adapter {layer.adapter_name!r} reads it, "
+            f"but {adapter_name!r} is active; start a new cache"
+        )
+    return layer

@@ -1,0 +1,102 @@
+"""The command line: parse, dispatch, exit codes. A verb is imported only to run it."""
+
+import argparse
+import errno
+import importlib
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from calyrex import __version__
+from calyrex.errors import CalyrexError
+from calyrex.flags import Parser, add_flags, build_options, refuse_unknown
+from calyrex.options import ChatOptions, DemoOptions, TrainOptions
+
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+_INTERRUPTED = 130
+
+
+class Verb(NamedTuple):
+    """A verb: the dataclass of its options and ``module:function``, which is called with them."""
+
+    options_class: type
+    target: str
+
+
+VERBS = {
+    "demo": Verb(DemoOptions, "calyrex.demo:run"),
+    "train": Verb(TrainOptions, "calyrex.training.sft:train"),
+    "chat": Verb(ChatOptions, "calyrex.chat:run"),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Words after ``calyrex``; those of the process by default.
+
+    Returns:
+        Exit code: 0 done, 2 the user must change something, 130 interrupted.
+    """
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("calyrex").setLevel(logging.INFO)
+    try:
+        verb, options = parse(sys.argv[1:] if arguments is None else arguments)
+        _load(VERBS[verb].target)(options)
+    except CalyrexError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        sys.stderr.write("calyrex: interrupted\n")
+        return _INTERRUPTED
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE:
+            raise
+        place = error.filename or "the results"
+        return _fail(f"cannot write {place}: {error.strerror}; make room or choose another folder")
+    return 0
+
+
+def parse(arguments: list[str]) -> tuple[str, Any]:
+    """Parse the words after ``calyrex`` to a verb and the options it is called with.
+
+    Raises:
+        CalyrexError: A word, a flag's value or the configuration file does not fit.
+    """
+    parser, verb_parsers = _build_parsers()
+    known, unknown = parser.parse_known_args(arguments)
+    given = vars(known)
+    verb = given.pop("verb")
+    if verb is None:
+        parser.error(f"expected a verb: {', '.join(VERBS)}")
+    options_class = VERBS[verb].options_class
+    if unknown:
+        refuse_unknown(verb_parsers[verb], options_class, unknown)
+    return verb, build_options(options_class, given)
+
+
+def _build_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
+    description = "Make a language model keep to its system prompt."
+    parser = Parser(prog="calyrex", description=description, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"calyrex {__version__}")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    verb_parsers: dict[str, argparse.ArgumentParser] = {}
+    for name, verb in VERBS.items():
+        summary = (verb.options_class.__doc__ or "").partition("\n")[0]
+        verb_parsers[name] = subparsers.add_parser(
+            name, help=summary, description=summary, allow_abbrev=False
+        )
+        add_flags(verb_parsers[name], verb.options_class)
+    return parser, verb_parsers
+
+
+def _load(target: str) -> Callable[[Any], object]:
+    module, _, function = target.partition(":")
+    loaded: Callable[[Any], object] = getattr(importlib.import_module(module), function)
+    return loaded
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"calyrex: error: {' '.join(message.split())}\n")
+    return 2

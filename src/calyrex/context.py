@@ -1,0 +1,148 @@
+"""What the blocks know about the current forward pass: its system tokens, its scale, its cache.
+
+Decoder layers take no system mask, so it travels beside the forward. A hook on the inner decoder works it out once for
+each forward pass, before the first layer; the blocks only read it. Gradient checkpointing replays decoder layers, never
+the blocks around them, so a replay cannot meet the state of another forward.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+
+from calyrex.block import SystemTokens, find_system_tokens
+from calyrex.template import SystemTemplate, infer_system_mask
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a caller said with one call of ``forward`` or ``generate``.
+
+    Attributes:
+        system_mask: True at system tokens, ``[B, T]`` bool; None means to infer it.
+        spans_sequence: the mask covers the sequence from its beginning, not the tokens of one forward.
+        scale: strength of the blocks, a number or ``[B]``; None means the adapter's own.
+    """
+
+    system_mask: Tensor | None = None
+    spans_sequence: bool = False
+    scale: float | Tensor | None = None
+
+
+class SystemContext:
+    """The side channel between the callers of one model and its blocks.
+
+    Attributes:
+        request: what the current caller said.
+        tokens: the system tokens of the current forward; None when it has none.
+        continues: True for tokens that belong to the document in the cache, ``[B, T]`` bool; None means all.
+        num_past: tokens already in the cache.
+        num_tokens: tokens of the current forward.
+    """
+
+    def __init__(self, read_template: Callable[[], SystemTemplate]) -> None:
+        """Create the context.
+
+        Args:
+            read_template: returns the template of the active adapter; called when a mask must be inferred.
+        """
+        self.read_template = read_template
+        self.request = Request()
+        self.tokens: SystemTokens | None = None
+        self.continues: Tensor | None = None
+        self.num_past = 0
+        self.num_tokens = 0
+
+    @contextmanager
+    def serve(self, request: Request) -> Iterator[None]:
+        """Let the forwards inside the ``with`` belong to a request."""
+        outer, self.request = self.request, request
+        try:
+            yield
+        finally:
+            self.request = outer
+
+    def before_decoder(
+        self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Work out the state of one forward: a pre-hook of the inner decoder.
+
+        Raises:
+            ValueError: the mask does not fit the tokens, or there is none and it cannot be inferred.
+            NotImplementedError: the cache is not one of transformers' ``Cache`` classes.
+        """
+        mask = kwargs.pop("system_mask", None)  # reaches the decoder where the model hands unknown arguments down
+        request = Request(mask) if mask is not None else self.request
+        input_ids = kwargs.get("input_ids", args[0] if args else None)
+        tokens = input_ids if input_ids is not None else kwargs.get("inputs_embeds")
+        if tokens is None:
+            raise ValueError("the decoder was called without input_ids and without inputs_embeds")
+        cache = find_cache(args, kwargs)
+        if cache is None and kwargs.get("cache", kwargs.get("past_key_values")) is not None:
+            raise NotImplementedError(
+                "CALYREX blocks need a transformers Cache; continuous batching (generate_batch) has none: use generate"
+            )
+        self.num_past = int(cache.get_seq_length()) if cache is not None else 0
+        batch_size, self.num_tokens = tokens.shape[:2]
+        segment_ids = find_segments(kwargs.get("position_ids"), batch_size)
+        if request.system_mask is not None:
+            mask = self._cut_mask(request, batch_size).to(tokens.device)
+        elif self.num_past > 0:  # what follows a cached beginning is never the system prompt
+            mask = None
+        elif input_ids is not None:
+            attention_mask = kwargs.get("attention_mask")
+            is_plain = isinstance(attention_mask, Tensor) and attention_mask.dim() == 2
+            mask = infer_system_mask(
+                input_ids,
+                self.read_template(),
+                attention_mask=attention_mask if is_plain else None,
+                segment_ids=segment_ids,
+            )
+        else:
+            raise ValueError("inputs_embeds needs a system_mask: the system prompt cannot be found without input_ids")
+        self.tokens = find_system_tokens(mask, segment_ids) if mask is not None and bool(mask.any()) else None
+        self.continues = None if segment_ids is None else segment_ids == 0
+        return args, kwargs
+
+    def _cut_mask(self, request: Request, batch_size: int) -> Tensor:
+        """Return the part of the request's mask that belongs to the tokens of this forward, ``[B, T]`` bool."""
+        mask = request.system_mask
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() != 2:
+            raise ValueError(f"system_mask must be a bool tensor [B, T], got {getattr(mask, 'dtype', type(mask))}")
+        if batch_size % mask.shape[0]:
+            raise ValueError(f"system_mask must have {batch_size} rows like the tokens, got {mask.shape[0]}")
+        mask = mask.repeat_interleave(batch_size // mask.shape[0], dim=0)  # beams and returned sequences
+        end = self.num_past + self.num_tokens
+        if not request.spans_sequence:
+            if mask.shape[1] == self.num_tokens:
+                return mask
+            if mask.shape[1] != end:
+                raise ValueError(f"system_mask must cover {self.num_tokens} tokens, got {mask.shape[1]}")
+        return nn.functional.pad(mask, (0, max(0, end - mask.shape[1])))[:, self.num_past : end]
+
+
+def find_cache(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cache | None:
+    """Return the cache among the arguments of a decoder or a decoder layer, whatever its name in this architecture."""
+    return next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
+
+
+def find_segments(position_ids: Tensor | None, batch_size: int) -> Tensor | None:
+    """Number the documents of packed rows by the places where positions do not go on counting.
+
+    Args:
+        position_ids: positions of the tokens, ``[B, T]`` or ``[1, T]`` int64, or None.
+        batch_size: ``B``.
+
+    Returns:
+        The number of each token's document, from 0, ``[B, T]`` int64; None when every row is one document.
+    """
+    if position_ids is None or position_ids.dim() != 2 or position_ids.shape[1] == 1:
+        return None
+    breaks = position_ids[:, 1:] != position_ids[:, :-1] + 1
+    if not bool(breaks.any()):
+        return None
+    return nn.functional.pad(breaks.cumsum(dim=1), (1, 0)).expand(batch_size, -1)

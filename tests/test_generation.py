@@ -1,0 +1,197 @@
+"""Generation with the system keys in the cache gives exactly what the uncached forward gives."""
+
+import pytest
+import torch
+from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base
+from transformers import DynamicCache
+
+from calyrex.cache import SystemCacheLayer
+
+NEW = 8
+
+
+def greedy_without_cache(model, input_ids, system_mask, attention_mask=None):
+    """Decode one token at a time, each from a full forward."""
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    for _ in range(NEW):
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        system = torch.nn.functional.pad(system_mask, (0, input_ids.shape[1] - system_mask.shape[1]))
+        logits = model(
+            input_ids, attention_mask=mask, position_ids=positions, system_mask=system, use_cache=False
+        ).logits
+        input_ids = torch.cat([input_ids, logits[:, -1].argmax(-1, keepdim=True)], dim=1)
+        mask = torch.nn.functional.pad(mask, (0, 1), value=1)
+    return input_ids
+
+
+def generate(model, input_ids, system_mask, **options):
+    return model.generate(
+        input_ids,
+        system_mask=system_mask,
+        max_new_tokens=NEW,
+        min_new_tokens=NEW,
+        **{"do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(input_ids), **options},
+    )
+
+
+@pytest.fixture
+def anchored():
+    model = tiny_anchored()
+    model.generation_config.eos_token_id = None
+    return model
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_greedy_equals_the_uncached_forward(architecture):
+    input_ids, system_mask = batch()
+    model = tiny_anchored(architecture)
+
+    expected = greedy_without_cache(model, input_ids, system_mask)
+
+    assert torch.equal(generate(model, input_ids, system_mask, eos_token_id=None), expected)
+    assert not torch.equal(generate(model, input_ids, system_mask, scale=0.0, eos_token_id=None), expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cache_implementation": "static"},
+        {"cache_implementation": "dynamic"},
+        {"prefill_chunk_size": 4},
+        {"prompt_lookup_num_tokens": 3, "rows": 1},
+        {"num_beams": 1, "use_cache": False},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_every_way_of_greedy_decoding_gives_the_same_tokens(anchored, options):
+    input_ids, system_mask = batch(options.pop("rows", 2))
+    expected = greedy_without_cache(anchored, input_ids, system_mask)
+
+    assert torch.equal(generate(anchored, input_ids, system_mask, **options), expected)
+
+
+def test_assisted_decoding_gives_the_same_tokens(anchored):
+    input_ids, system_mask = batch(1)
+    assistant = tiny_base(seed=5)
+    expected = greedy_without_cache(anchored, input_ids, system_mask)
+
+    assert torch.equal(generate(anchored, input_ids, system_mask, assistant_model=assistant), expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_beams": 3},
+        {"num_beams": 4, "num_return_sequences": 3},
+        {"do_sample": True, "num_return_sequences": 3, "top_k": 0},
+        {"do_sample": True, "num_beams": 2, "top_k": 0},
+    ],
+    ids=str,
+)
+def test_beams_and_samples_are_the_same_with_and_without_cache(anchored, options):
+    input_ids, system_mask = batch()
+
+    torch.manual_seed(0)
+    cached = generate(anchored, input_ids, system_mask, **options)
+    torch.manual_seed(0)
+    uncached = generate(anchored, input_ids, system_mask, use_cache=False, **options)
+
+    assert torch.equal(cached, uncached)
+
+
+def test_left_padding_changes_nothing(anchored):
+    input_ids, system_mask = batch(1)
+    padded = torch.nn.functional.pad(input_ids, (3, 0))
+    attention_mask = torch.nn.functional.pad(torch.ones_like(input_ids), (3, 0))
+
+    plain = generate(anchored, input_ids, system_mask)
+    from_padded = generate(
+        anchored, padded, torch.nn.functional.pad(system_mask, (3, 0)), attention_mask=attention_mask
+    )
+
+    assert torch.equal(from_padded[:, 3:], plain)
+
+
+def test_a_second_turn_on_the_same_cache_equals_a_fresh_start(anchored):
+    input_ids, system_mask = batch(1)
+    cache = DynamicCache(config=anchored.config)
+    first = generate(anchored, input_ids, system_mask, cache=cache)
+    second_turn = torch.cat([first, torch.tensor([[5, 6, 7]])], dim=1)
+
+    continued = generate(anchored, second_turn, system_mask, cache=cache)
+    fresh = generate(anchored, second_turn, torch.nn.functional.pad(system_mask, (0, NEW + 3)))
+
+    assert torch.equal(continued, fresh)
+
+
+def test_a_system_message_in_mid_conversation_is_heard_from_there_on(anchored):
+    input_ids, system_mask = batch(1)
+    cache = DynamicCache(config=anchored.config)
+    anchored(input_ids, system_mask=system_mask, cache=cache)
+    more, more_mask = torch.tensor([[9, 8, 7, 6, 5]]), torch.tensor([[False, True, True, False, False]])
+
+    continued = anchored(more, system_mask=more_mask, cache=cache).logits
+    whole = anchored(
+        torch.cat([input_ids, more], dim=1), system_mask=torch.cat([system_mask, more_mask], dim=1)
+    ).logits
+
+    torch.testing.assert_close(continued, whole[:, 12:], atol=1e-5, rtol=1e-4)
+
+
+def test_the_cache_keeps_only_system_tokens_and_never_grows(anchored):
+    input_ids, system_mask = batch(1)
+    cache = DynamicCache(config=anchored.config)
+
+    generate(anchored, input_ids, system_mask, cache=cache)
+
+    own = [layer for layer in cache.layers if isinstance(layer, SystemCacheLayer)]
+    assert [layer.keys.shape[2] for layer in own if layer.is_initialized] == [3, 3, 3]
+    assert cache.get_seq_length() == 12 + NEW - 1
+
+
+def test_cropping_forgets_generated_tokens_and_keeps_the_system_prompt(anchored):
+    input_ids, system_mask = batch(1)
+    cache = DynamicCache(config=anchored.config)
+    expected = anchored(input_ids, system_mask=system_mask).logits
+
+    anchored(input_ids, system_mask=system_mask, cache=cache)
+    cache.crop(-4)
+    again = anchored(input_ids[:, 8:], cache=cache, system_mask=system_mask[:, 8:]).logits
+
+    torch.testing.assert_close(again, expected[:, 8:], atol=1e-5, rtol=1e-4)
+
+
+def test_cropping_into_the_system_prompt_forgets_that_part(anchored):
+    input_ids, system_mask = batch(1)
+    cache = DynamicCache(config=anchored.config)
+    short = system_mask.clone()
+    short[:, 3:] = False
+    expected = anchored(input_ids, system_mask=short).logits
+
+    anchored(input_ids, system_mask=system_mask, cache=cache)
+    cache.crop(-9)
+    again = anchored(input_ids[:, 3:], cache=cache, system_mask=short[:, 3:]).logits
+
+    torch.testing.assert_close(again, expected[:, 3:], atol=1e-5, rtol=1e-4)
+
+
+def test_a_cache_filled_by_another_adapter_or_without_blocks_is_refused(anchored):
+    input_ids, system_mask = batch(1)
+    cache, bare = DynamicCache(config=anchored.config), DynamicCache(config=anchored.config)
+    anchored(input_ids, system_mask=system_mask, cache=cache)
+    with anchored.disable_adapter():
+        anchored(input_ids, system_mask=system_mask, cache=bare)
+    anchored.add_adapter("second", anchored.peft_config["default"])
+    anchored.set_adapter("second")
+
+    with pytest.raises(ValueError, match="as adapter 'default' reads it, but 'second' is active"):
+        anchored(input_ids[:, :1], cache=cache)
+    with pytest.raises(ValueError, match="holds 12 tokens, but the blocks have seen 0"):
+        anchored(input_ids[:, :1], cache=bare)
+
+
+def test_continuous_batching_is_refused(anchored):
+    with pytest.raises(NotImplementedError, match="continuous batching"):
+        anchored.generate_batch([[1, 2, 3]])
+    with pytest.raises(NotImplementedError, match="continuous batching"):
+        anchored.get_base_model()(torch.tensor([[1, 2]]), cache=object())
