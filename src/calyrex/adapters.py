@@ -4,9 +4,10 @@ import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calyrex.errors import CalyrexError
+from calyrex.hub import fetch, is_hub_id
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -83,30 +84,21 @@ def _find_folder(adapter_path: str | Path) -> Path:
     folder = Path(adapter_path).expanduser()
     if folder.is_dir():
         return folder
-    if folder.exists() or isinstance(adapter_path, Path) or adapter_path.count("/") != 1:
+    if (
+        folder.exists()
+        or isinstance(adapter_path, Path)
+        or "/" not in adapter_path
+        or not is_hub_id(adapter_path)
+    ):
         raise CalyrexError(f"no adapter at {adapter_path}: expected a folder with {_CONFIG} and {_WEIGHTS}")
-    return _download(adapter_path)
-
-
-def _download(name: str) -> Path:
-    import httpx
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=[_CONFIG, _WEIGHTS]))
-    except (OSError, httpx.HTTPError, HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise CalyrexError(
-            f"no adapter at {name}: no such folder, and not found on the hub ({reason})"
-        ) from error
+    return fetch(adapter_path, [_CONFIG, _WEIGHTS])
 
 
 def _read_config(folder: Path) -> "PeftConfig":
     from peft import PeftConfig
 
     try:
-        config = PeftConfig.from_pretrained(str(folder))
+        config: PeftConfig = PeftConfig.from_pretrained(str(folder))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CalyrexError(f"{folder / _CONFIG} is damaged: no JSON ({error})") from error
     except KeyError as error:
@@ -159,13 +151,13 @@ def _compare(given: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, .
     return None
 
 
-def _describe(base: Any) -> str:
+def _describe(base: "PreTrainedModel") -> str:
     config = base.config.get_text_config()
     sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}"
     return f"{base.name_or_path or type(base).__name__} ({sizes})"
 
 
-def _is_same_base(recorded: str | None, given: str) -> bool:
+def _is_same_base(recorded: str | None, given: str | None) -> bool:
     """Compare the last part of two names: a model keeps it when its folder moves or it leaves the hub."""
     if not recorded or not given:
         return True

@@ -8,6 +8,7 @@ from peft.utils import PeftType, TaskType
 
 from calyrex.block import BlockShape
 from calyrex.placement import DEFAULT_PLACEMENT
+from calyrex.registration import register
 
 Init = Literal["random", "base"]
 WithoutSystem = Literal["identity", "mlp"]
@@ -79,3 +80,6 @@ class CalyrexConfig(PeftConfig):
             intermediate_size=self.intermediate_size or base_config["intermediate_size"],
             norm_eps=base_config["norm_eps"],
         )
+
+
+register()

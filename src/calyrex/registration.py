@@ -1,5 +1,6 @@
 """Make PEFT know the method, in whatever order ``calyrex`` and ``peft`` are imported."""
 
+import importlib
 import importlib.util
 import sys
 from importlib.abc import Loader, MetaPathFinder
@@ -11,17 +12,23 @@ NAME = "calyrex"
 
 
 def register() -> None:
-    """Add CALYREX to PEFT's methods; does nothing the second time."""
+    """Add CALYREX to PEFT's methods; does nothing the second time.
+
+    Whoever imports ``calyrex.config`` or ``calyrex.tuner`` before PEFT comes here while that module is half loaded; both
+    call again at their end.
+    """
+    from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
     from peft.utils import register_peft_method
     from peft.utils.peft_types import PeftType
 
-    if NAME.upper() in PeftType.__members__:
+    if NAME.upper() not in PeftType.__members__:
+        _extend_enum(PeftType, NAME.upper())
+    config = importlib.import_module("calyrex.config")
+    if not hasattr(config, "CalyrexConfig"):
         return
-    _extend_enum(PeftType, NAME.upper())
-    from calyrex.config import CalyrexConfig
-    from calyrex.tuner import CalyrexModel
-
-    register_peft_method(name=NAME, config_cls=CalyrexConfig, model_cls=CalyrexModel)
+    tuner = importlib.import_module("calyrex.tuner")
+    if hasattr(tuner, "CalyrexModel") and NAME.upper() not in PEFT_TYPE_TO_TUNER_MAPPING:
+        register_peft_method(name=NAME, config_cls=config.CalyrexConfig, model_cls=tuner.CalyrexModel)
 
 
 def register_with_peft() -> None:

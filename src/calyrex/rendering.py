@@ -1,43 +1,52 @@
 """Messages -> the chat template's text, and which message each character of it came from.
 
 The template is rendered twice: once with the real contents, once with every content replaced by private-use
-characters of the same length, another one for each message. Where the two texts differ, the second tells whose
-character stands there; where they agree, the template wrote it. Rendered text is never searched, so text that looks
-like a delimiter, or like another message, changes nothing.
+characters of the same length, another one for each message. Where the two texts differ, the second tells
+whose character stands there; where they agree, the template wrote it. Rendered text is never searched, so
+text that looks like a delimiter, or like another message, changes nothing.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from calyrex.errors import CalyrexError
+from calyrex.masking import (
+    DATA_TAG,
+    EDGE,
+    MAX_MESSAGES,
+    NAME_TAG,
+    REASONING_KEYS,
+    SYSTEM_ROLES,
+    TAGS,
+    Field,
+    Masking,
+    Message,
+    count_calls,
+    fill_messages,
+    find_fields,
+    list_other_forms,
+    list_weaker_maskings,
+    read_markup,
+)
 
-Message = dict[str, Any]
 Tools = list[dict[str, Any]] | None
 
-SYSTEM_ROLES = ("system", "developer")
-REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 DATA = -1  # owner of a control string inside tools or tool calls: neither the template's nor a message's text
 
-_MAX_MESSAGES = 32_000
-_TAG_BASE = 0xF0000  # two private-use characters for each message: one for its content, one for its reasoning
-_DATA_TAG = "\ue000"
-_EDGE = "\u2003"  # stands for whitespace at the edges of a content: what trims whitespace trims it too
-_TAGGED = re.compile(f"{_EDGE}*(?P<tag>[\U000f0000-\U000fffff])(?P=tag)*{_EDGE}*|{_DATA_TAG}+")
-_MASKABLE = r"[^\s\"\\\x00-\x1f]"  # what JSON does not escape and no template trims
+DATA = -1  # owner of a control string inside tools or tool calls: neither the template's nor a message's text
+
+_TAGGED = re.compile(f"{EDGE}*(?P<tag>[{TAGS}])(?P=tag)*{EDGE}*|[{DATA_TAG}{NAME_TAG}]+")
 _TEMPLATE_FAILURES = (TemplateError, TypeError, ValueError, LookupError, AttributeError)
-_METHODS = "split|rsplit|startswith|endswith|replace|removeprefix|removesuffix|partition|find|index|count"
-_LITERAL = r"(?:'([^'\n]+)'|\"([^\"\n]+)\")"
-_MARKUP = re.compile(rf"(?:\b(?:{_METHODS})\(\s*{_LITERAL})|(?:{_LITERAL}\s+(?:not\s+)?in\b)")
 
 
 class Run(NamedTuple):
-    """Characters ``start`` .. ``end`` of a rendered text that came from message ``owner`` (or are ``DATA``)."""
+    """A rendered conversation with its runs in order; what no run covers, the template wrote."""
 
     start: int
     end: int
@@ -52,37 +61,14 @@ class Rendering:
     runs: list[Run]
 
 
-class _Masking(NamedTuple):
-    """How contents are hidden from the template, from the strictest to what odd templates need."""
-
-    readable_roles: tuple[str, ...] = ()  # whitespace, quotes and backslashes stay: the template writes them as JSON
-    revealed: tuple[str, ...] = ()  # markup that stays in assistant messages: the template parses it out
-    as_parts: bool = False  # contents are given as lists of text parts: the template reads nothing else
-
-
-class _Field(NamedTuple):
-    """One text of a message, as the template shall get it and as the tokens shall say it."""
-
-    owner: int
-    key: str
-    original: str  # what the tokens shall say
-    plain: str  # the same, without what would make the template read a user's text as markup
-    masked: str
-    is_required: bool
-
-    @property
-    def tag(self) -> str:
-        """The character that stands for this text, whatever the text says."""
-        return chr(_TAG_BASE + 2 * self.owner + (self.key != "content"))
-
-
 class _MismatchError(Exception):
-    """The masked and the real rendering do not fit; ``owner`` is the message to blame, -1 if unknown."""
+    """The masked and the real rendering do not fit; ``owner`` is the message to blame, None if unknown."""
 
-    def __init__(self, problem: str, owner: int = -1) -> None:
+    def __init__(self, problem: str, owner: int | None = None, *, is_unread: bool = False) -> None:
         super().__init__(problem)
         self.problem = problem
         self.owner = owner
+        self.is_unread = is_unread
 
 
 @dataclass(frozen=True)
@@ -91,85 +77,144 @@ class Renderer:
 
     Attributes:
         tokenizer: owns the chat template.
-        smuggled: matches what tools and tool calls must not bring into the text as if the template had written it.
+        smuggled: matches what tools and tool calls must not bring into the text as if the template had
+            written it.
     """
 
     tokenizer: PreTrainedTokenizerFast
     smuggled: re.Pattern[str]
 
     def render(self, messages: list[Message], tools: Tools, add_generation_prompt: bool) -> Rendering:
-        """Render a conversation that ``check_messages`` has passed.
+        """Render a conversation that ``calyrex.conversation.check_messages`` has brought into its form.
 
         Raises:
             CalyrexError: the template refuses, drops, repeats or rewrites a message; the message is named.
         """
-        if len(messages) > _MAX_MESSAGES:
-            raise CalyrexError(f"expected at most {_MAX_MESSAGES} messages, got {len(messages)}; split the chat")
-        mismatch: _MismatchError | None = None
-        for masking in _maskings(messages, read_markup(read_source(self.tokenizer, tools))):
+        if len(messages) > MAX_MESSAGES:
+            raise CalyrexError(
+                f"expected at most {MAX_MESSAGES} messages, got {len(messages)}; split the chat"
+            )
+        try:
+            return self._trace(messages, tools, add_generation_prompt, Masking())
+        except _MismatchError as error:
+            mismatch, failure = error, None
+        except _TEMPLATE_FAILURES as error:
+            mismatch, failure = None, error
+        markup = read_markup(read_source(self.tokenizer, tools))
+        is_refused = mismatch is None or mismatch.is_unread
+        for masking in list_other_forms() if is_refused else list_weaker_maskings(messages, markup):
             try:
                 return self._trace(messages, tools, add_generation_prompt, masking)
-            except _MismatchError as error:
-                mismatch = mismatch or error
-            except _TEMPLATE_FAILURES as error:
-                if not masking.as_parts:
-                    raise self._refusal(messages, tools, error) from error
-        raise _complaint(messages, mismatch)
+            except (_MismatchError, *_TEMPLATE_FAILURES):
+                continue
+        if mismatch is None:
+            raise self._refusal(messages, tools, failure) from failure
+        raise self._complaint(messages, tools, mismatch)
 
-    def _trace(
-        self, messages: list[Message], tools: Tools, add_generation_prompt: bool, masking: _Masking
-    ) -> Rendering:
-        """Render masked and real and read the origins off their differences."""
+    def _trace(self, messages: list[Message], tools: Tools, has_prompt: bool, masking: Masking) -> Rendering:
+        """Render masked and real, and read the origins off their differences."""
         markup = read_markup(read_source(self.tokenizer, tools))
-        fields = [field for index, message in enumerate(messages) for field in _fields(index, message, markup, masking)]
-        hidden = [self._hide({key: value for key, value in message.items() if key != "weight"}) for message in messages]
-        masked = self._apply(_fill(hidden, fields, "masked", masking), self._hide(tools), add_generation_prompt)
-        shown = [{key: value for key, value in message.items() if key != "weight"} for message in messages]
-        real = self._apply(_fill(shown, fields, "plain", masking), tools, add_generation_prompt)
+        fields = [
+            field
+            for owner, message in enumerate(messages)
+            if masking.only in (None, owner)
+            for field in find_fields(owner, message, markup, masking)
+        ]
+        hidden = [self._hide(message, {"role", "content", *REASONING_KEYS}) for message in messages]
+        masked = self._apply(fill_messages(hidden, fields, "masked", masking), self._hide(tools), has_prompt)
+        real = self._apply(fill_messages(messages, fields, "plain", masking), tools, has_prompt)
+        for owner, message in enumerate(messages):
+            if masking.only is None and masked.count(NAME_TAG) < count_calls(message):
+                raise _MismatchError("drops the tool calls of", owner)
         return _align(masked, real, fields)
 
-    def _apply(self, messages: list[Message], tools: Tools, add_generation_prompt: bool) -> str:
-        return str(
-            self.tokenizer.apply_chat_template(
-                messages, tools=tools or None, tokenize=False, add_generation_prompt=add_generation_prompt
-            )
+    def _apply(self, messages: list[Message], tools: Tools, has_prompt: bool) -> str:
+        text = self.tokenizer.apply_chat_template(
+            messages, tools=list(tools) if tools else None, tokenize=False, add_generation_prompt=has_prompt
         )
+        return str(text)
 
-    def _hide(self, value: Any) -> Any:
+    def _hide(self, value: Any, shown_keys: AbstractSet[str] = frozenset()) -> Any:  # noqa: ANN401
         """Put data tags in place of control strings, in every string and key of tools or tool calls."""
         if isinstance(value, str):
-            return self.smuggled.sub(lambda match: _DATA_TAG * len(match[0]), value)
+            return self.smuggled.sub(lambda match: DATA_TAG * len(match[0]), value)
         if isinstance(value, Mapping):
-            return {self._hide(key): self._hide(item) for key, item in value.items()}
+            return {
+                self._hide(key): item if key in shown_keys else self._hide(item)
+                for key, item in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self._hide(item) for item in value]
         return value
 
-    def _refusal(self, messages: list[Message], tools: Tools, error: Exception) -> CalyrexError:
-        """Say what the template refuses: the conversation as such, or a system message."""
-        reason = " ".join(str(error).split()) or type(error).__name__
-        system = [index for index, message in enumerate(messages) if message["role"] in SYSTEM_ROLES]
-        if system and self._accepts([message for i, message in enumerate(messages) if i not in system[1:]], tools):
+    def _refusal(self, messages: list[Message], tools: Tools, failure: Exception | None) -> CalyrexError:
+        """Say what the template refuses: a system message, or the conversation as such."""
+        reason = " ".join(str(failure).split()).rstrip(".") or type(failure).__name__
+        system = [owner for owner, message in enumerate(messages) if message["role"] in SYSTEM_ROLES]
+        others = [message for owner, message in enumerate(messages) if owner not in system]
+        unasked = CalyrexError(
+            f"this chat template refuses the conversation: {reason}; change it as the template asks"
+        )
+        if not system or not self._accepts(others, tools):
+            return unasked
+        first = system[0]
+        if not self._accepts([messages[first], *others], tools):
+            role = messages[first]["role"]
             return CalyrexError(
-                f"this chat template refuses a later system message (message {system[1]}): {reason}; put all of it in "
+                f"this chat template refuses the role {role!r} (message {first}): {reason}; set a chat "
+                "template with a "
+                "system turn or use another base"
+            )
+        if len(system) > 1:
+            return CalyrexError(
+                f"this chat template refuses a later system message (message {system[1]}): {reason}; put all "
+                "of it in "
                 "the first"
             )
-        others = [message for i, message in enumerate(messages) if i not in system]
-        if system and self._accepts([messages[system[0]], *others], tools):
-            return CalyrexError(f"this chat template wants the system message first, not as message {system[0]}")
-        if system and self._accepts(others, tools):
+        if first > 0:
             return CalyrexError(
-                f"this chat template refuses the role {messages[system[0]]['role']!r} (message {system[0]}): {reason}; "
-                "set a chat template with a system turn or use another base"
+                f"this chat template refuses a system message after others (message {first}): {reason}; put "
+                "it first"
             )
-        return CalyrexError(f"this chat template refuses the conversation: {reason}; change it as the template asks")
+        return unasked
 
     def _accepts(self, messages: list[Message], tools: Tools) -> bool:
-        try:
-            self._apply(messages, tools, add_generation_prompt=False)
-        except _TEMPLATE_FAILURES:
-            return False
-        return True
+        """Tell whether the template takes messages, contents given as text or else as parts."""
+        for masking in (Masking(), Masking(as_parts=True)):
+            try:
+                self._apply(fill_messages(messages, [], "plain", masking), tools, has_prompt=False)
+            except _TEMPLATE_FAILURES:
+                continue
+            return True
+        return False
+
+    def _complaint(self, messages: list[Message], tools: Tools, mismatch: _MismatchError) -> CalyrexError:
+        """Say which message the template does not render as it is, and the way out."""
+        problem, owner = mismatch.problem, mismatch.owner
+        for suspect in range(len(messages)) if owner is None else ():
+            try:
+                self._trace(messages, tools, False, Masking(only=suspect))
+            except _TEMPLATE_FAILURES:
+                break
+            except _MismatchError as error:
+                problem, owner = error.problem, suspect
+                break
+        if owner is None:
+            return CalyrexError(
+                "this chat template does not render the messages as they are; use another template"
+            )
+        role = messages[owner]["role"]
+        system = [message for message in messages if message["role"] in SYSTEM_ROLES]
+        way_out = "change its text or set another chat template"
+        if role in SYSTEM_ROLES and len(system) > 1:
+            way_out = "put all of it in one system message, the first"
+        elif role == "developer":
+            way_out = "use the role 'system'"
+        elif "tool calls" in problem:
+            way_out = "leave them out or set another chat template"
+        elif role == "assistant":
+            way_out = "put thoughts into its key 'reasoning_content' and leave other markup out"
+        return CalyrexError(f"this chat template {problem} message {owner} (role {role!r}); {way_out}")
 
 
 def read_source(tokenizer: PreTrainedTokenizerFast, tools: Tools = None) -> str:
@@ -186,113 +231,53 @@ def read_source(tokenizer: PreTrainedTokenizerFast, tools: Tools = None) -> str:
         ) from error
 
 
-@lru_cache(maxsize=64)
-def read_markup(source: str) -> tuple[str, ...]:
-    """Return the strings that a template looks for in what it renders, such as ``</think>``; longest first."""
-    found = {text for match in _MARKUP.finditer(source) for text in match.groups() if text and len(text) > 1}
-    return tuple(sorted(found, key=len, reverse=True))
-
-
-def _maskings(messages: list[Message], markup: tuple[str, ...]) -> Iterator[_Masking]:
-    every_role = ("tool", "assistant", "user", *SYSTEM_ROLES)
-    roles = {message["role"] for message in messages}
-    yield _Masking()
-    yield _Masking(as_parts=True)
-    for last in (1, 2, len(every_role)):
-        if roles.intersection(every_role[:last]):
-            yield _Masking(every_role[:last])
-    spoken = "\n".join(_text(message, "content") for message in messages if message["role"] == "assistant")
-    revealed = tuple(text for text in markup if text in spoken)
-    for last in range(1, len(revealed) + 1):
-        for first in range(len(revealed) - last + 1):
-            yield _Masking(("tool",), revealed[first : first + last])
-
-
-def _text(message: Message, key: str) -> str:
-    value = message.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _fields(owner: int, message: Message, markup: tuple[str, ...], masking: _Masking) -> Iterator[_Field]:
-    for key in ("content", *REASONING_KEYS):
-        original = _text(message, key)
-        if not original.strip():
-            continue
-        is_spoken = message["role"] == "assistant"
-        plain = original if is_spoken or message["role"] in SYSTEM_ROLES else _blunt(original, markup)
-        field = _Field(
-            owner, key, original, plain, "", key == "content" and not (is_spoken and message.get("tool_calls"))
-        )
-        revealed = masking.revealed if is_spoken else ()
-        if revealed and any(text in original for text in revealed):
-            field = field._replace(masked=_mask_readably(plain, field.tag, revealed), is_required=False)
-        elif message["role"] in masking.readable_roles:
-            field = field._replace(masked=_mask_readably(plain, field.tag))
-        else:
-            field = field._replace(masked=_mask(plain, field.tag))
-        yield field
-
-
-def _blunt(text: str, markup: tuple[str, ...]) -> str:
-    """Make text that a user or a tool wrote unreadable as markup, without changing its length."""
-    for literal in markup:
-        if literal in text:
-            text = text.replace(literal, re.sub(_MASKABLE, "x", literal))
-    return text
-
-
-def _mask(text: str, tag: str) -> str:
-    core = text.strip()
-    leading = len(text) - len(text.lstrip())
-    return _EDGE * leading + tag * len(core) + _EDGE * (len(text) - leading - len(core))
-
-
-def _mask_readably(text: str, tag: str, revealed: tuple[str, ...] = ()) -> str:
-    pattern = "|".join([*(re.escape(literal) for literal in revealed), _MASKABLE])
-    return re.sub(pattern, lambda match: match[0] if match[0] in revealed else tag, text)
-
-
-def _fill(messages: list[Message], fields: list[_Field], form: str, masking: _Masking) -> list[Message]:
-    filled = [dict(message) for message in messages]
-    for field in fields:
-        filled[field.owner][field.key] = field.masked if form == "masked" else field.plain
-    if masking.as_parts:
-        for message in filled:
-            message["content"] = [{"type": "text", "text": _text(message, "content")}]
-    return filled
-
-
-def _align(masked: str, real: str, fields: list[_Field]) -> Rendering:
+def _align(masked: str, real: str, fields: list[Field]) -> Rendering:
     """Read whose characters the real rendering holds off the masked one, and put the original texts in."""
     by_tag = {field.tag: field for field in fields}
-    spelled = {field.tag: _spelling(field) for field in fields}
-    used = dict.fromkeys(by_tag, 0)
-    if len(masked) != len(real):
-        raise _MismatchError("rewrites the text of")
+    unused = {tag: field.spell() for tag, field in by_tag.items()}
     pieces: list[str] = []
     runs: list[Run] = []
-    cursor = 0
+    cursor, last_tag = 0, ""
     for match in _TAGGED.finditer(masked):
         start, end = match.span()
-        if masked[cursor:start] != real[cursor:start]:
-            raise _MismatchError("rewrites the text of")
-        pieces.append(real[cursor:start])
-        cursor, tag = end, match["tag"]
-        if tag is None:
-            runs.append(Run(start, end, DATA))
+        pieces.append(_common(masked, real, cursor, start))
+        cursor, tag = end, match["tag"] or ""
+        if not tag:
             pieces.append(real[start:end])
-            continue
-        if tag not in by_tag:
+            runs.append(Run(start, end, DATA))
+        elif tag not in by_tag:
             raise _MismatchError("rewrites the text of")
-        run_text = _restore(match[0], real[start:end], tag, spelled[tag], used[tag])
-        if run_text is None:
-            raise _MismatchError("rewrites or repeats the text of", by_tag[tag].owner)
-        used[tag] += match[0].count(tag)
-        pieces.append(run_text)
-        _append(runs, Run(start, end, by_tag[tag].owner), masked)
-    if masked[cursor:] != real[cursor:]:
-        raise _MismatchError("rewrites the text of")
+        else:
+            field = by_tag[tag]
+            piece, unused[tag] = _restore(match[0], real[start:end], unused[tag], field)
+            pieces.append(piece)
+            if tag == last_tag and not field.has_markup:
+                start = runs.pop().start
+            runs.append(Run(start, end, field.owner))
+        last_tag = tag
+    pieces.append(_common(masked, real, cursor, max(len(masked), len(real))))
     for tag, field in by_tag.items():
-        if field.is_required and used[tag] != len(spelled[tag][0]):
-            raise _MismatchError("rewrites the text of" if used[tag] else "drops", field.owner)
-    return Rendering("".join(pieces) + real[cursor:], runs)
+        if field.is_required and unused[tag][0]:
+            is_dropped = unused[tag] == field.spell()
+            raise _MismatchError("drops" if is_dropped else "drops some of", field.owner, is_unread=not runs)
+    return Rendering("".join(pieces), runs)
+
+
+def _common(masked: str, real: str, start: int, end: int) -> str:
+    if masked[start:end] != real[start:end]:
+        raise _MismatchError("rewrites the text of")
+    return real[start:end]
+
+
+def _restore(masked: str, real: str, unused: tuple[str, str], field: Field) -> tuple[str, tuple[str, str]]:
+    """Check one run against the text that is still to come, and spell it as the message did."""
+    leading = len(masked) - len(masked.lstrip(EDGE))
+    end = len(masked.rstrip(EDGE))
+    core, edges = real[leading:end], real[:leading] + real[end:]
+    plain, original = unused
+    if field.has_markup and core in plain:
+        return real, unused  # the template leaves parts out, such as earlier thoughts
+    if not plain.startswith(core) or edges.strip():
+        raise _MismatchError("rewrites or repeats the text of", field.owner)
+    restored = real[:leading] + original[: len(core)] + real[end:]
+    return restored, (plain[len(core) :], original[len(core) :])

@@ -17,6 +17,7 @@ from calyrex.config import CalyrexConfig
 from calyrex.context import Request, SystemContext, find_cache
 from calyrex.initialise import copy_base_weights
 from calyrex.placement import resolve_placement
+from calyrex.registration import register
 from calyrex.template import SystemTemplate, infer_system_mask, read_template
 
 PREFIX = "calyrex_"
@@ -304,3 +305,6 @@ def _intermediate_size(config: Any) -> int:
     if config.model_type == "gpt2":
         return int(config.n_inner or 4 * config.hidden_size)
     return int(config.intermediate_size)
+
+
+register()

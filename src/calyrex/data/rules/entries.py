@@ -44,9 +44,9 @@ def country_portraits() -> tuple[Entry, ...]:
     """Countries with several facts about each."""
     entries = []
     for country, continent, capital, language in read_table(facts_world.COUNTRIES):
-        items = [f"it is in {continent}"]
-        items += [f"its capital is {capital.split('/')[0]}"] if capital != "-" else []
-        items += [f"one language is {language}"] if language != "-" else []
+        items = [f"It is in {continent}"]
+        items += [f"Its capital is {capital.split('/')[0]}"] if capital != "-" else []
+        items += [f"One language is {language}"] if language != "-" else []
         entries.append(Entry(country, f"a country in {continent}", items=tuple(items)))
     return tuple(entry for entry in entries if len(entry.items) > 1)
 
@@ -56,20 +56,27 @@ def animal_portraits() -> tuple[Entry, ...]:
     """Animals with several facts about each."""
     entries = []
     for animal, group, legs, sound, young in read_table(facts_nature.ANIMALS):
-        items = [f"it is {with_article(group)}"]
-        items += [f"it has {legs} legs"] if legs != "-" else []
-        items += [f"it says {sound}"] if sound != "-" else []
-        items += [f"its young is {with_article(young)}"] if young != "-" else []
+        items = [f"It is {with_article(group)}"]
+        items += [f"It has {legs} legs"] if legs != "-" else []
+        items += [f"It says {sound}"] if sound != "-" else []
+        items += [f"Its young is {with_article(young)}"] if young != "-" else []
         entries.append(Entry(animal, with_article(group), items=tuple(items)))
     return tuple(entry for entry in entries if len(entry.items) > 1)
 
 
 @cache
 def animal_column(column: int) -> tuple[Entry, ...]:
-    """Animals and one column of their table: 2 legs, 3 sound, 4 young."""
+    """Animals and one column of their table: 2 legs, 3 sound."""
     numbers = {row[0]: row[1:] for row in read_table(facts_nature.NUMBERS)}
     rows = [row for row in read_table(facts_nature.ANIMALS) if row[column] != "-"]
     return tuple(Entry(row[0], row[column], translated=numbers.get(row[column], ())) for row in rows)
+
+
+@cache
+def young_animals() -> tuple[Entry, ...]:
+    """Animals and what their young are called."""
+    rows = read_table(facts_nature.ANIMALS)
+    return tuple(Entry(row[0], with_article(row[4])) for row in rows if row[4] != "-")
 
 
 @cache
@@ -79,7 +86,9 @@ def months() -> tuple[Entry, ...]:
     entries = []
     for before, after in zip(rows, rows[1:] + rows[:1], strict=True):
         for known, found, side in ((before, after, "after"), (after, before, "before")):
-            french = f"C'est le mois d'{found[1]}." if found[1][0] in "ao" else f"C'est le mois de {found[1]}."
+            french = (
+                f"C'est le mois d'{found[1]}." if found[1][0] in "ao" else f"C'est le mois de {found[1]}."
+            )
             translated = french, f"Es el mes de {found[2]}.", f"Das ist der {found[3]}."
             entries.append(Entry(known[0], found[0], side, translated=translated))
     return tuple(entries)
@@ -153,13 +162,17 @@ def pairs(text: str) -> tuple[Entry, ...]:
 @cache
 def materials() -> tuple[Entry, ...]:
     """Things and what they are made of."""
-    return tuple(Entry(thing.split()[-1], short, thing) for thing, short in read_table(facts_nature.MATERIALS))
+    return tuple(
+        Entry(thing.split()[-1], short, thing) for thing, short in read_table(facts_nature.MATERIALS)
+    )
 
 
 @cache
 def science() -> tuple[Entry, ...]:
     """Whole questions with whole answers."""
-    return tuple(Entry(question, short, answer) for question, answer, short in read_table(facts_language.SCIENCE))
+    return tuple(
+        Entry(question, short, answer) for question, answer, short in read_table(facts_language.SCIENCE)
+    )
 
 
 def draw_sum(rng: random.Random, split: Split) -> Entry:

@@ -116,19 +116,18 @@ reptile|C'est un reptile.|Es un reptil.|Das ist ein Reptil.|
 amphibian|C'est un amphibien.|Es un anfibio.|Das ist eine Amphibie.|
 arachnid|C'est un arachnide.|Es un arácnido.|Das ist ein Spinnentier.|
 flower|C'est une fleur.|Es una flor.|Das ist eine Blume.|rose tulip daisy lily orchid violet daffodil poppy
-fruit|C'est un fruit.|Es una fruta.|Das ist eine Frucht.|apple pear plum banana cherry mango peach grape
-vegetable|C'est un légume.|Es una verdura.|Das ist ein Gemüse.|carrot onion cabbage turnip leek radish beet
+fruit|C'est un fruit.|Es una fruta.|Das ist eine Frucht.|apple pear plum banana mango peach
+vegetable|C'est un légume.|Es una verdura.|Das ist ein Gemüse.|carrot onion cabbage turnip leek
 tree|C'est un arbre.|Es un árbol.|Das ist ein Baum.|oak pine birch willow maple elm beech
-tool|C'est un outil.|Es una herramienta.|Das ist ein Werkzeug.|hammer saw wrench screwdriver shovel rake chisel
+tool|C'est un outil.|Es una herramienta.|Das ist ein Werkzeug.|hammer saw wrench shovel rake
 vehicle|C'est un véhicule.|Es un vehículo.|Das ist ein Fahrzeug.|car bus truck van tractor taxi scooter
 metal|C'est un métal.|Es un metal.|Das ist ein Metall.|gold silver iron copper zinc tin lead
 game|C'est un jeu.|Es un juego.|Das ist ein Spiel.|chess poker tag dominoes checkers
 sport|C'est un sport.|Es un deporte.|Das ist eine Sportart.|football tennis golf rugby hockey judo
-color|C'est une couleur.|Es un color.|Das ist eine Farbe.|red blue green yellow purple pink brown
-musical instrument|C'est un instrument.|Es un instrumento.|Das ist ein Instrument.|piano violin flute drum harp guitar
+color|C'est une couleur.|Es un color.|Das ist eine Farbe.|red blue green yellow purple pink
+musical instrument|C'est un instrument.|Es un instrumento.|Das ist ein Instrument.|piano violin
 drink|C'est une boisson.|Es una bebida.|Das ist ein Getränk.|tea coffee milk juice lemonade cocoa
 shape|C'est une forme.|Es una forma.|Das ist eine Form.|circle square triangle cube sphere cone
-profession|C'est un métier.|Es una profesión.|Das ist ein Beruf.|baker doctor teacher farmer plumber lawyer nurse
 dance|C'est une danse.|Es un baile.|Das ist ein Tanz.|waltz tango polka salsa samba
 """
 
@@ -197,7 +196,6 @@ cheese|milk
 a nail|steel
 a towel|cotton
 a barrel|wood
-a beach|sand
 an eraser|rubber
 an omelet|eggs
 a raisin|grapes

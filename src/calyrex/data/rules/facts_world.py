@@ -1,6 +1,7 @@
 """Facts about countries, sciences and the calendar that questions are made of, one a line."""
 
-# country | continent | capital | main language; a capital with other names has them as English/French/Spanish/German
+# country | continent | capital | a main language; where the name of a capital differs between languages,
+# it stands as English/French/Spanish/German
 COUNTRIES = """
 Argentina|South America|Buenos Aires|Spanish
 Australia|Oceania|Canberra|English
@@ -121,7 +122,7 @@ Sunday|dimanche|domingo|Sonntag
 
 # element | chemical symbol
 ELEMENTS = """
-aluminium|Al
+aluminum|Al
 argon|Ar
 calcium|Ca
 carbon|C
@@ -149,22 +150,40 @@ zinc|Zn
 
 # country | currency
 CURRENCIES = """
+Argentina|peso
+Australia|dollar
 Brazil|real
+Canada|dollar
+Chile|peso
 China|yuan
+Colombia|peso
+Denmark|krone
 Egypt|pound
 France|euro
+Germany|euro
+Hungary|forint
 India|rupee
+Indonesia|rupiah
 Israel|shekel
+Italy|euro
 Japan|yen
+Kenya|shilling
+Malaysia|ringgit
 Mexico|peso
+Morocco|dirham
+Nigeria|naira
+Norway|krone
+Pakistan|rupee
 Poland|zloty
 Russia|ruble
 South Africa|rand
 South Korea|won
+Spain|euro
 Sweden|krona
 Switzerland|franc
 Thailand|baht
 Turkey|lira
+Ukraine|hryvnia
 Vietnam|dong
 """
 

@@ -1,7 +1,7 @@
 """The kinds of questions: how they are worded, answered and where their facts come from."""
 
 import random
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 
 from calyrex.data.rules import entries as table
@@ -9,11 +9,14 @@ from calyrex.data.rules import facts_language, facts_world
 from calyrex.data.rules.questions import Kind, Question, ask, draw_row
 from calyrex.data.rules.words import Split
 
-
 KINDS = MappingProxyType(
     {
         "capital": Kind(
-            ("What is the capital of {subject}?", "Which city is the capital of {subject}?", "Capital of {subject}?"),
+            (
+                "What is the capital of {subject}?",
+                "Which city is the capital of {subject}?",
+                "Capital of {subject}?",
+            ),
             ("Name the capital of {subject}.", "{subject} has which city as its capital?"),
             "The capital of {subject} is {short}.",
             partial(draw_row, table.capitals),
@@ -53,7 +56,11 @@ KINDS = MappingProxyType(
             topic="mathematics",
         ),
         "opposite": Kind(
-            ("What is the opposite of {subject}?", "Give the opposite of {subject}.", "Opposite of {subject}?"),
+            (
+                "What is the opposite of {subject}?",
+                "Give the opposite of {subject}.",
+                "Opposite of {subject}?",
+            ),
             ("Which word means the contrary of {subject}?", "What is the reverse of {subject}?"),
             "The opposite of {subject} is {short}.",
             partial(draw_row, table.opposites),
@@ -117,7 +124,7 @@ KINDS = MappingProxyType(
             ("What is the usual color of {other}?",),
             "The color of {other} is {short}.",
             partial(draw_row, table.colored),
-            translations=("C'est de couleur {}.", "Es de color {}.", "Die Farbe ist {}."),
+            translations=("C'est {}.", "Es de color {}.", "Die Farbe ist {}."),
             topic="colors",
         ),
         "first letter": Kind(
@@ -125,10 +132,19 @@ KINDS = MappingProxyType(
             ("{subject} begins with which letter?",),
             "The first letter of {subject} is {short}.",
             partial(table.draw_letter, index=0),
-            translations=("La première lettre est {}.", "La primera letra es la {}.", "Der erste Buchstabe ist {}."),
+            translations=(
+                "La première lettre est {}.",
+                "La primera letra es la {}.",
+                "Der erste Buchstabe ist {}.",
+            ),
         ),
         "list": Kind(
-            ("Name some {subject}.", "List some {subject}.", "Give examples of {subject}.", "Which {subject} exist?"),
+            (
+                "Name some {subject}.",
+                "List some {subject}.",
+                "Give examples of {subject}.",
+                "Which {subject} exist?",
+            ),
             ("What are some {subject}?", "Tell me a few {subject}."),
             "Some {subject} are {short}.",
             partial(draw_row, table.lists),
@@ -139,6 +155,7 @@ KINDS = MappingProxyType(
             ("Put {subject} into the past tense.",),
             "The past tense of {subject} is {short}.",
             partial(draw_row, partial(table.pairs, facts_language.PASTS)),
+            brief="{short}.",
             topic="grammar",
         ),
         "plural": Kind(
@@ -146,6 +163,7 @@ KINDS = MappingProxyType(
             ("Put {subject} into the plural.",),
             "The plural of {subject} is {short}.",
             table.draw_plural,
+            brief="{short}.",
             topic="grammar",
         ),
         "job": Kind(
@@ -162,7 +180,9 @@ KINDS = MappingProxyType(
             "{other} is {short}.",
             partial(draw_row, partial(table.pairs, facts_language.DEFINITIONS)),
         ),
-        "science": Kind(("{subject}",), ("{subject}",), "{other}", partial(draw_row, table.science), brief="The answer is {short}."),
+        "science": Kind(
+            ("{subject}",), ("{subject}",), "{other}", partial(draw_row, table.science), brief="{short}."
+        ),
         "symbol": Kind(
             ("What is the chemical symbol for {subject}?", "Chemical symbol of {subject}?"),
             ("How do chemists abbreviate {subject}?", "Which chemical symbol stands for {subject}?"),
@@ -183,14 +203,18 @@ KINDS = MappingProxyType(
             ("What is the last letter of {subject}?", "Which letter does {subject} end with?"),
             "The last letter of {subject} is {short}.",
             partial(table.draw_letter, index=-1),
-            translations=("La dernière lettre est {}.", "La última letra es la {}.", "Der letzte Buchstabe ist {}."),
+            translations=(
+                "La dernière lettre est {}.",
+                "La última letra es la {}.",
+                "Der letzte Buchstabe ist {}.",
+            ),
             is_trained=False,
         ),
         "young": Kind(
             (),
             ("What is a baby {subject} called?", "What do you call the young of {other}?"),
-            "A baby {subject} is called a {short}.",
-            partial(draw_row, partial(table.animal_column, 4)),
+            "A baby {subject} is called {short}.",
+            partial(draw_row, table.young_animals),
             topic="animals",
             is_trained=False,
         ),
@@ -231,6 +255,7 @@ KINDS = MappingProxyType(
 )
 
 
+@cache
 def kind_names(split: Split) -> tuple[str, ...]:
     """Names of the kinds that a split asks: the test split has some that training never sees."""
     return tuple(name for name, kind in KINDS.items() if kind.is_trained or split == "test")

@@ -64,7 +64,7 @@ class Kind:
     Attributes:
         wordings: Questions of the training split.
         test_wordings: Questions of the test split.
-        answer: The natural answer; ``{items}`` stands for the entry's points as sentences.
+        answer: The natural answer; ``{items}`` stands for the entry's second and third point.
         brief: The answer without subject or frame.
         draw: Draws an entry of a split.
         translations: The answer in each of ``LANGUAGES``, with ``{}`` for the entry's own word.
@@ -95,7 +95,7 @@ def read_table(text: str) -> tuple[tuple[str, ...], ...]:
 
 def pluralize(noun: str) -> str:
     """Form the plural of a noun of the fact tables."""
-    irregular = dict(read_table(facts_language.PLURALS))
+    irregular = {row[0]: row[1] for row in read_table(facts_language.PLURALS)}
     if noun in irregular:
         return irregular[noun]
     if noun in ("deer", "salmon", "trout") or noun.endswith("fish"):
@@ -135,7 +135,7 @@ def phrase(entry: Entry, name: str, kind: Kind, wording: str) -> Question:
     """Fill a kind's templates with an entry."""
     other = entry.other or with_article(entry.subject)
     fields = {"subject": entry.subject, "short": entry.short, "other": other}
-    sentences = " ".join(f"{capitalize_first(item)}." for item in entry.items[:3])
+    sentences = " ".join(f"{item}." for item in entry.items[1:3])
     return Question(
         kind=name,
         text=capitalize_first(wording.format(**fields)),

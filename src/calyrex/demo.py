@@ -1,0 +1,153 @@
+"""``calyrex demo``: train the built-in model on the built-in rules, and show it before and after."""
+
+import dataclasses
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from peft import PeftModel
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers.utils import logging as transformers_logging
+
+from calyrex.data.chats import Chat
+from calyrex.data.rules import HELD_OUT_FAMILIES, TRAINED_FAMILIES, RuleExample, generate_corpus
+from calyrex.generation import answer_chats
+from calyrex.models import BUILTIN, load_tokenizer
+from calyrex.options import DemoOptions, TrainOptions
+from calyrex.report.demo import write_demo_page
+from calyrex.report.obedience import Answer, print_demo, summarise
+from calyrex.training.rows import write_rows
+from calyrex.training.sft import attach_blocks, train_blocks, versions
+
+MAX_NEW_TOKENS = 48
+TEST_SEED_OFFSET = 1_000_003
+"""The held-out questions are drawn with another seed than the training dialogues."""
+
+
+def run(options: DemoOptions) -> Path:
+    """Run the demo and write adapter, ``results.json``, ``answers.jsonl`` and ``report.html``.
+
+    Returns:
+        The output folder.
+
+    Raises:
+        CalyrexError: the built-in model is not installed, or the folder cannot be used.
+    """
+    started = time.monotonic()
+    output_dir = Path(options.output_dir)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    tokenizer = load_tokenizer(BUILTIN)
+    tests = test_examples(options)
+    recipe = train_options(options)
+    shutil.rmtree(recipe.output_dir, ignore_errors=True)
+    recipe.output_dir.mkdir(parents=True)
+    with _progress() as progress:
+        model = attach_blocks(recipe, tokenizer)
+        with model.disable_adapter():
+            base = _answer(model, tokenizer, tests, progress, "base answers")
+        training_started = time.monotonic()
+        rows = training_rows(options, recipe, tokenizer)
+        log = train_blocks(model, rows, recipe, progress=progress, callbacks=[_ProgressCallback(progress)])
+        train_seconds = time.monotonic() - training_started
+        anchored = _answer(model.eval(), tokenizer, tests, progress, "anchored answers")
+    answers = [
+        Answer.from_example(example, before, after)
+        for example, before, after in zip(tests, base, anchored, strict=True)
+    ]
+    results = {
+        **summarise(answers),
+        "train_seconds": round(train_seconds, 1),
+        "total_seconds": round(time.monotonic() - started, 1),
+        "options": json.loads(json.dumps(vars(options), default=str)),
+        "training": [entry for entry in log if "loss" in entry],
+        "versions": versions(),
+    }
+    _write(output_dir, results, answers)
+    print_demo(Console(), results, answers, output_dir, recipe.output_dir)
+    return output_dir
+
+
+def test_examples(options: DemoOptions) -> list[RuleExample]:
+    """Draw the held-out questions: ``num_test`` of the trained families, and a tenth more of those never trained."""
+    seed = options.seed + TEST_SEED_OFFSET
+    num_apart = max(1, options.num_test // 10)
+    return [
+        *generate_corpus(options.num_test, seed=seed, split="test", families=TRAINED_FAMILIES),
+        *generate_corpus(num_apart, seed=seed, split="test", families=HELD_OUT_FAMILIES),
+    ]
+
+
+def train_options(options: DemoOptions) -> TrainOptions:
+    """Return the options of ``calyrex train`` that the demo trains with."""
+    return TrainOptions(
+        data="built-in rules",
+        base=BUILTIN,
+        output_dir=Path(options.output_dir) / "adapter",
+        intermediate_size=options.intermediate_size,
+        learning_rate=options.learning_rate,
+        num_epochs=options.num_epochs,
+        cache_activations=True,
+        save_steps=1_000_000,
+        seed=options.seed,
+    )
+
+
+def training_rows(options: DemoOptions, recipe: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> Dataset:
+    """Tokenise the training dialogues."""
+    chats = (
+        Chat(messages=example.chat()["messages"], tools=None, origin=f"built-in rule dialogue {number}")
+        for number, example in enumerate(generate_corpus(options.num_train, seed=options.seed))
+    )
+    return write_rows(chats, tokenizer, recipe.output_dir / "rows.arrow", max_length=recipe.max_length)
+
+
+def _progress() -> Progress:
+    transformers_logging.disable_progress_bar()
+    return Progress(
+        TextColumn("{task.description:>18}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+    )
+
+
+def _answer(
+    model: PeftModel, tokenizer: PreTrainedTokenizerBase, tests: list[RuleExample], progress: Progress, title: str
+) -> list[str]:
+    task = progress.add_task(title, total=len(tests))
+    return answer_chats(
+        model,
+        tokenizer,
+        [example.messages for example in tests],
+        max_new_tokens=MAX_NEW_TOKENS,
+        on_batch=lambda count: progress.advance(task, count),
+    )
+
+
+class _ProgressCallback(TrainerCallback):
+    """Moves the demo's own bar; the Trainer's would tear it apart."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.task = progress.add_task("training steps", total=None)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.progress.update(self.task, total=state.max_steps)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.progress.update(self.task, completed=state.global_step)
+
+
+def _write(output_dir: Path, results: dict[str, Any], answers: list[Answer]) -> None:
+    (output_dir / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    lines = (json.dumps(dataclasses.asdict(answer), ensure_ascii=False) for answer in answers)
+    (output_dir / "answers.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_demo_page(output_dir / "report.html", results, answers)

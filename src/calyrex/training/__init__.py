@@ -1,0 +1,1 @@
+"""Training of the blocks over a frozen base."""

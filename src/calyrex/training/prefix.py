@@ -1,0 +1,147 @@
+"""The frozen part of the forward, computed once and fed to every later step.
+
+Nothing below the first block depends on a trained weight. The residual stream that enters the first block is therefore
+the same in every epoch: it is computed once for each row, kept in a memory-mapped file, and stands in for the layers
+below while the blocks train.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+
+from calyrex.training.batches import Row, collate
+from calyrex.tuner import CalyrexLayer, find_layers
+
+
+class PrefixStore:
+    """The residual stream that enters the first block, one ``[T, E]`` array for each training row.
+
+    Attributes:
+        states: stand-in for the layers below the first block in the coming forward, ``[B, T, E]``.
+    """
+
+    def __init__(self, path: Path, lengths: Sequence[int], hidden_size: int, dtype: torch.dtype) -> None:
+        """Open or create the file; rows are written with ``write`` and read with ``load``.
+
+        Args:
+            path: the file.
+            lengths: tokens of each row.
+            hidden_size: ``E``.
+            dtype: dtype of the base's residual stream.
+        """
+        self.offsets = np.concatenate([[0], np.cumsum(lengths)])
+        item = torch.empty(0, dtype=dtype).element_size()
+        shape = (int(self.offsets[-1]), hidden_size * item)
+        self.bytes = np.memmap(path, dtype=np.uint8, mode="r+" if path.exists() else "w+", shape=shape)
+        self.dtype = dtype
+        self.states: Tensor | None = None
+
+    def write(self, row: int, states: Tensor) -> None:
+        """Keep the states of a row, ``[T, E]``."""
+        raw = states.contiguous().cpu().view(torch.uint8).numpy()
+        self.bytes[self.offsets[row] : self.offsets[row + 1]] = raw
+
+    def load(self, rows: Iterable[int], num_tokens: int) -> Tensor:
+        """Return the states of some rows, padded with zeros on the right, ``[B, T, E]``."""
+        padded = []
+        for row in rows:
+            raw = torch.from_numpy(np.array(self.bytes[self.offsets[row] : self.offsets[row + 1]]))
+            states = raw.view(self.dtype)
+            padded.append(nn.functional.pad(states, (0, 0, 0, num_tokens - states.shape[0])))
+        return torch.stack(padded)
+
+
+class _StopForward(Exception):
+    """Ends a forward once the residual stream before the first block is known."""
+
+
+def first_block_layer(model: PeftModel) -> CalyrexLayer:
+    """Return the lowest decoder layer with a block."""
+    return next(layer for layer in find_layers(model.get_base_model()) if isinstance(layer, CalyrexLayer))
+
+
+@torch.no_grad()
+def compute_prefix(
+    model: PeftModel, rows: Sequence[Row], path: Path, *, batch_tokens: int = 4096
+) -> Iterator[tuple[int, PrefixStore]]:
+    """Fill a store, longest rows first, so that a batch wastes little on padding.
+
+    Args:
+        model: the model with blocks.
+        rows: training rows.
+        path: file to write.
+        batch_tokens: tokens of one forward at most, padding included.
+
+    Yields:
+        The number of rows done so far, and the store.
+    """
+    layer = first_block_layer(model)
+    lengths = [len(row["input_ids"]) for row in rows]
+    hidden_size = model.config.get_text_config().hidden_size
+    store = PrefixStore(path, lengths, hidden_size, model.get_base_model().dtype)
+    device = model.device
+
+    def keep(_module: nn.Module, _args: Any, output: Any) -> None:
+        store.states = output[0] if isinstance(output, tuple) else output
+        raise _StopForward
+
+    handle = layer.base_layer.register_forward_hook(keep)
+    try:
+        done = 0
+        for group in _group(lengths, batch_tokens):
+            batch = collate([rows[i] for i in group], pad_token_id=0)
+            try:
+                model.get_base_model()(
+                    input_ids=batch["input_ids"].to(device),
+                    attention_mask=batch["attention_mask"].to(device),
+                    system_mask=batch["system_mask"].to(device),
+                    use_cache=False,
+                )
+            except _StopForward:
+                pass
+            for place, row in enumerate(group):
+                store.write(row, store.states[place, : lengths[row]])
+            done += len(group)
+            yield done, store
+    finally:
+        handle.remove()
+
+
+def _group(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Group rows of similar length so that rows times longest length stays within ``batch_tokens``."""
+    group: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if group and (len(group) + 1) * lengths[group[0]] > batch_tokens:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+@contextmanager
+def prefix_skipped(model: PeftModel, store: PrefixStore) -> Iterator[None]:
+    """Let ``store.states`` stand in for the layers up to the first block inside the ``with``."""
+    first = first_block_layer(model)
+    below = list(find_layers(model.get_base_model()))[: first.block_index]
+
+    def pass_on(hidden_states: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
+        return hidden_states
+
+    def feed(_hidden_states: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
+        return store.states
+
+    for layer in below:
+        layer.forward = pass_on
+    first.base_layer.forward = feed
+    try:
+        yield
+    finally:
+        for layer in (*below, first.base_layer):
+            del layer.forward

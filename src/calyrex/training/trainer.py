@@ -1,0 +1,132 @@
+"""The transformers Trainer, with the loss on answers only and batches of rows of similar length."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import PeftModel
+from torch import Tensor, nn
+from torch.utils.data import Sampler
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_pt_utils import get_length_grouped_indices
+
+from calyrex.training.batches import collate
+from calyrex.training.loss import answer_loss
+from calyrex.training.prefix import PrefixStore, prefix_skipped
+
+
+class LengthGroupedSampler(Sampler[int]):
+    """Shuffled rows in batches of similar length; an epoch's order depends on seed and epoch alone, so runs resume."""
+
+    def __init__(self, lengths: list[int], batch_size: int, seed: int) -> None:
+        """Create the sampler.
+
+        Args:
+            lengths: tokens of each row.
+            batch_size: rows of a batch.
+            seed: seed of the order.
+        """
+        self.lengths = lengths
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order comes next."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
+        indices = get_length_grouped_indices(self.lengths, self.batch_size, generator=generator)
+        batches = [indices[i : i + self.batch_size] for i in range(0, len(indices), self.batch_size)]
+        for place in torch.randperm(len(batches), generator=generator).tolist():
+            yield from batches[place]
+
+
+class BlockTrainer(Trainer):
+    """Train the blocks of a model; the base stays in evaluation mode and, with a store, is not run at all."""
+
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self,
+        model: PeftModel,
+        args: TrainingArguments,
+        *,
+        train_dataset: Dataset,
+        eval_dataset: Dataset | None = None,
+        store: PrefixStore | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Create the trainer.
+
+        Args:
+            model: the model with blocks.
+            args: arguments of transformers' Trainer.
+            train_dataset: rows as in ``calyrex.training.batches.Row``.
+            eval_dataset: held-out rows, or None.
+            store: the frozen part of the forward of each training row, or None to compute it in every step.
+            **kwargs: handed to ``Trainer``.
+        """
+        pad_token_id = model.config.get_text_config().pad_token_id or 0
+        collator = partial(collate, pad_token_id=pad_token_id)
+        super().__init__(
+            model, args, data_collator=collator, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs
+        )
+        self.store = store
+        self.model_accepts_loss_kwargs = True  # so that the number of labels in a whole step is passed on
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler[int]:
+        return LengthGroupedSampler(self.train_dataset["length"][:], self.args.train_batch_size, self.args.seed)
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """Return the mean cross-entropy of the assistant's tokens, a scalar."""
+        inputs = dict(inputs)
+        labels, rows = inputs.pop("labels"), inputs.pop("rows")
+        head = self.accelerator.unwrap_model(model).get_base_model().get_output_embeddings()
+        if self.store is None or not model.training:
+            return answer_loss(model, head, labels, num_items_in_batch, **inputs)
+        self.store.states = self.store.load(rows.tolist(), labels.shape[1]).to(labels.device)
+        with prefix_skipped(self.accelerator.unwrap_model(model), self.store):
+            return answer_loss(model, head, labels, num_items_in_batch, **inputs)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Tensor, None, None]:
+        """Return the loss of held-out rows."""
+        with torch.no_grad():
+            return self.compute_loss(model, self._prepare_inputs(inputs)).detach(), None, None
+
+
+def last_complete_checkpoint(output_dir: Path) -> Path | None:
+    """Return the newest checkpoint that was written to its end, or None.
+
+    The Trainer writes ``trainer_state.json`` last; a folder where it is missing or cut off was interrupted.
+    """
+    checkpoints = sorted(output_dir.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    return next((path for path in reversed(checkpoints) if _is_complete(path)), None)
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return True
