@@ -4,12 +4,14 @@ import importlib.util
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+
+from calyrex.span import ChatTokens, tokenize_chat
 
 TEMPLATE_FOLDER = Path(str(importlib.util.find_spec("trl").origin)).parent / "chat_templates"  # type: ignore[union-attr]
 TEMPLATES = sorted(path.stem for path in TEMPLATE_FOLDER.glob("*.jinja"))
@@ -61,7 +63,11 @@ def wrap(backend: Tokenizer, source: str, control: Sequence[str]) -> PreTrainedT
     """Make a tokenizer of a model, a chat template and control tokens."""
     eos = next((token for token in EOS_TOKENS if token in control), "<eos>")
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, bos_token="<bos>", eos_token=eos, pad_token="<pad>", clean_up_tokenization_spaces=False
+        tokenizer_object=backend,
+        bos_token="<bos>",
+        eos_token=eos,
+        pad_token="<pad>",
+        clean_up_tokenization_spaces=False,
     )
     known = tokenizer.get_added_vocab()
     tokenizer.add_tokens(
@@ -71,7 +77,7 @@ def wrap(backend: Tokenizer, source: str, control: Sequence[str]) -> PreTrainedT
     return tokenizer
 
 
-@lru_cache(maxsize=None)
+@cache
 def byte_level(name: str) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE tokenizer (GPT-2, Llama 3, Qwen) with the named chat template."""
     source = read_chat_template(name)
@@ -91,14 +97,17 @@ def whole_words() -> PreTrainedTokenizerFast:
     for text in ("<|im_start|>", "<|im_end|>", "Ġ<|im_end|>", "<|", "|>"):
         vocabulary.setdefault(text, len(vocabulary))
     state["model"]["ignore_merges"] = True
-    state["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
-        {"type": "Split", "pattern": {"Regex": r"\s"}, "behavior": "MergedWithNext", "invert": False},
-        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-    ]}
+    state["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": r"\s"}, "behavior": "MergedWithNext", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        ],
+    }
     return wrap(Tokenizer.from_str(json.dumps(state)), CHATML, ["<|im_start|>", "<|im_end|>"])
 
 
-@lru_cache(maxsize=None)
+@cache
 def sentence_piece(kind: str) -> PreTrainedTokenizerFast:
     """Return a BPE with byte fallback: ``prepend`` (Llama 2), ``first`` (new Llama 2) or ``never`` (Gemma)."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
@@ -114,9 +123,7 @@ def sentence_piece(kind: str) -> PreTrainedTokenizerFast:
     else:
         trained.normalizer = None
         trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=kind, split=False)
-    trained.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
+    trained.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     wrapped = wrap(trained, LLAMA2, ["[INST]", "[/INST]"])
     wrapped.bos_token, wrapped.eos_token, wrapped.unk_token = "<s>", "</s>", "<unk>"
     return wrapped
@@ -133,3 +140,26 @@ def unigram() -> PreTrainedTokenizerFast:
     wrapped = wrap(tokenizer, CHATML, ["<|im_start|>", "<|im_end|>"])
     wrapped.unk_token = "<unk>"
     return wrapped
+
+
+def chat(*turns: tuple[str, str]) -> list[dict[str, Any]]:
+    """Return a conversation of (role, content) pairs."""
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+def render_ids(tokenizer: PreTrainedTokenizerFast, messages: list[dict[str, Any]]) -> list[int]:
+    """Return what transformers makes of a conversation, for an assistant's turn to follow."""
+    if "message['content'][0]" in tokenizer.chat_template:
+        messages = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+
+def told(tokenizer: PreTrainedTokenizerFast, tokens: ChatTokens, mask: list[bool]) -> str:
+    """Return the text of the masked tokens."""
+    return tokenizer.decode([token for token, is_in in zip(tokens.input_ids, mask, strict=True) if is_in])
+
+
+def system_text(tokenizer: PreTrainedTokenizerFast, messages: list[dict[str, Any]], **options: Any) -> str:
+    """Return the text of the system tokens."""
+    tokens = tokenize_chat(tokenizer, messages, **options)
+    return told(tokenizer, tokens, tokens.system_mask).strip()

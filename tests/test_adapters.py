@@ -43,9 +43,7 @@ def test_adapter_finds_its_recorded_base_and_loads_exactly(tmp_path: Path) -> No
 
 
 def test_trainable_adapter_leaves_the_base_frozen(tmp_path: Path) -> None:
-    adapter = save_adapter(
-        tmp_path / "adapter", load_base(save_base(tmp_path / "base"), device="cpu"), placement=[4]
-    )
+    adapter = save_adapter(tmp_path / "adapter", load_base(save_base(tmp_path / "base"), device="cpu"), placement=[4])
 
     loaded = load_anchored(None, adapter, device="cpu", is_trainable=True)
 
@@ -132,9 +130,7 @@ def test_adapter_of_another_base_is_refused_before_anything_changes(
         ([4], "the base has no place for 9 of its tensors, such as base_model.model.model.layers.2.calyrex_"),
     ],
 )
-def test_missing_or_surplus_tensors_are_refused_by_name(
-    tmp_path: Path, placement: list[int], complaint: str
-) -> None:
+def test_missing_or_surplus_tensors_are_refused_by_name(tmp_path: Path, placement: list[int], complaint: str) -> None:
     adapter = save_adapter(tmp_path, tiny_base(), placement=[3, 4])
     edit_json(adapter / "adapter_config.json", placement=placement, target_modules=None)
 
@@ -186,9 +182,7 @@ def test_adapter_without_a_recorded_base_asks_for_it(tmp_path: Path) -> None:
         recorded_base(adapter)
 
 
-def test_builtin_base_is_recognised_on_another_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_builtin_base_is_recognised_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "package"
     package.mkdir()
     file = write_gguf(package / "tiny.gguf", tiny_base())

@@ -157,9 +157,7 @@ def test_weight_is_kept_on_answers_only(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_bad_row_is_refused_with_its_place_and_what_was_given(
-    tmp_path: Path, row: object, complaint: str
-) -> None:
+def test_bad_row_is_refused_with_its_place_and_what_was_given(tmp_path: Path, row: object, complaint: str) -> None:
     assert complaint in complaint_about(tmp_path, row)
 
 
@@ -170,9 +168,7 @@ def test_broken_line_is_quoted_shortly_with_its_number(tmp_path: Path) -> None:
 
     complaint = complaint_of(path)
 
-    assert complaint.startswith(
-        f"{path} line 3: broken JSON at character 31 (Expecting ',' delimiter), near "
-    )
+    assert complaint.startswith(f"{path} line 3: broken JSON at character 31 (Expecting ',' delimiter), near ")
     assert '"user" "content"' in complaint
     assert len(complaint) < len(str(path)) + 160
 
@@ -338,9 +334,7 @@ def test_corpus_larger_than_memory_is_streamed(tmp_path: Path) -> None:
         "sys.stdout.write(str(sum(1 for _ in read_chats(sys.argv[1]))))\n"
     )
 
-    result = subprocess.run(
-        [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
 
     assert path.stat().st_size > 256 * 10**6
     assert (result.stdout, result.stderr) == (str(256 * 16), "")

@@ -44,18 +44,14 @@ def test_help_imports_neither_torch_nor_transformers(arguments: list[str]) -> No
         "finally:\n    sys.exit(sorted({'torch', 'transformers', 'peft', 'numpy'} & set(sys.modules)) or 0)"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: calyrex")
 
 
 def test_package_runs_as_a_module() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "calyrex", "train"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "calyrex", "train"], capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
     assert done.stderr.startswith("calyrex: error: --data must be given")
@@ -88,9 +84,7 @@ def test_flag_beats_file_beats_default(tmp_path: Path) -> None:
         ("base: 'no'", "base", "no"),
     ],
 )
-def test_file_value_arrives_with_the_declared_type(
-    line: str, field: str, value: object, tmp_path: Path
-) -> None:
+def test_file_value_arrives_with_the_declared_type(line: str, field: str, value: object, tmp_path: Path) -> None:
     config = tmp_path / "train.yaml"
     config.write_text(f"data: x\n{line}\n")
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base
 from transformers import DynamicCache
 
 from calyrex.cache import SystemCacheLayer
+from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base
 
 NEW = 8
 
@@ -131,9 +131,7 @@ def test_a_system_message_in_mid_conversation_is_heard_from_there_on(anchored):
     more, more_mask = torch.tensor([[9, 8, 7, 6, 5]]), torch.tensor([[False, True, True, False, False]])
 
     continued = anchored(more, system_mask=more_mask, cache=cache).logits
-    whole = anchored(
-        torch.cat([input_ids, more], dim=1), system_mask=torch.cat([system_mask, more_mask], dim=1)
-    ).logits
+    whole = anchored(torch.cat([input_ids, more], dim=1), system_mask=torch.cat([system_mask, more_mask], dim=1)).logits
 
     torch.testing.assert_close(continued, whole[:, 12:], atol=1e-5, rtol=1e-4)
 

@@ -100,9 +100,7 @@ def test_hub_that_cannot_be_reached_is_told_apart_from_a_missing_path(load: obje
         (["tiny.gguf"], "give the GGUF file itself, such as"),
     ],
 )
-def test_folder_without_a_config_is_refused_with_the_way_out(
-    tmp_path: Path, files: list[str], way_out: str
-) -> None:
+def test_folder_without_a_config_is_refused_with_the_way_out(tmp_path: Path, files: list[str], way_out: str) -> None:
     for name in files:
         (tmp_path / name).touch()
 
@@ -146,9 +144,7 @@ def test_base_with_missing_weights_is_refused_by_name(tmp_path: Path) -> None:
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, weights, {"format": "pt"})
 
-    with pytest.raises(
-        CalyrexError, match=r"1 tensors are missing, such as model\.layers\.1\.mlp\.up_proj\.weight"
-    ):
+    with pytest.raises(CalyrexError, match=r"1 tensors are missing, such as model\.layers\.1\.mlp\.up_proj\.weight"):
         load_base(tmp_path, device="cpu")
 
 
@@ -173,10 +169,7 @@ def test_builtin_model_answers() -> None:
     output = base.generate(**inputs, max_new_tokens=16, do_sample=False)
 
     assert base.dtype == torch.bfloat16
-    assert (
-        tokenizer.decode(output[0, inputs.input_ids.shape[1] :])
-        == "The capital of France is Paris.<|im_end|>"
-    )
+    assert tokenizer.decode(output[0, inputs.input_ids.shape[1] :]) == "The capital of France is Paris.<|im_end|>"
 
 
 @pytest.mark.real_model

@@ -138,9 +138,7 @@ def test_the_splits_share_no_question_word_phrasing_or_attack(
     assert not questions(train) & questions(test)
     assert not arguments(train) & arguments(test)
     assert not {row.attack for row in train if row.attack} & {row.attack for row in test}
-    assert not {rule.text for row in train for rule in row.rules} & {
-        rule.text for row in test for rule in row.rules
-    }
+    assert not {rule.text for row in train for rule in row.rules} & {rule.text for row in test for rule in row.rules}
 
 
 def test_the_phrasings_of_the_splits_are_disjoint_and_many() -> None:

@@ -1,15 +1,15 @@
 """The system prompt found from ids alone is the one that the messages tell, and nothing later ever is."""
 
 import json
-from typing import Any
+from functools import cache
 
 import pytest
 import torch
-from chat_tokenizers import CHATML, TEMPLATES, byte_level, chatml, sentence_piece
 
 from calyrex.errors import CalyrexError
 from calyrex.span import encode_chat
 from calyrex.template import SystemTemplate, infer_system_mask, read_template
+from chat_tokenizers import CHATML, TEMPLATES, byte_level, chat, chatml, sentence_piece
 
 NO_SYSTEM_TURN = ("gemma", "gemma3", "gptoss", "llava_next", "muse_glimmer")
 READABLE = [name for name in TEMPLATES if name.removesuffix("_training") not in NO_SYSTEM_TURN]
@@ -22,8 +22,9 @@ PROMPTS = ["Be a pirate.", "7 rules: (a) é 规则 🙂", "\n\n# Rules\n\n- one\
 TEMPLATE = SystemTemplate(opening=[1, 7], closing=[2, 3], default=[9, 9], separators=[[5]], skipped=[0, 8])
 
 
-def chat(*turns: tuple[str, str]) -> list[dict[str, Any]]:
-    return [{"role": role, "content": content} for role, content in turns]
+@cache
+def template_of(name: str) -> SystemTemplate:
+    return read_template(byte_level(name))
 
 
 def infer(ids: list[int], template: SystemTemplate = TEMPLATE, **masks: list[int]) -> list[int]:
@@ -43,14 +44,14 @@ def test_inferred_mask_is_the_mask_of_the_messages(name):
 
     encoded = encode_chat(tokenizer, chats)
 
-    template = SystemTemplate.from_dict(json.loads(json.dumps(read_template(tokenizer).to_dict())))
+    template = SystemTemplate.from_dict(json.loads(json.dumps(template_of(name).to_dict())))
     inferred = infer_system_mask(encoded["input_ids"], template, attention_mask=encoded["attention_mask"])
     assert torch.equal(inferred, encoded["system_mask"])
 
 
 @pytest.mark.parametrize("name", READABLE)
 def test_default_system_prompt_is_known(name):
-    template = read_template(byte_level(name))
+    template = template_of(name)
 
     assert byte_level(name).decode(template.default) == DEFAULTS.get(name.removesuffix("_training"), "")
 

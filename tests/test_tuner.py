@@ -5,10 +5,10 @@ import copy
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base, train_blocks
 
 from calyrex.config import CalyrexConfig
 from calyrex.tuner import CalyrexLayer
+from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base, train_blocks
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 

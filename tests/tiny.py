@@ -37,13 +37,19 @@ ARCHITECTURES = (
 def tiny_base(architecture: str = "llama", dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedModel:
     """Make a random model of four layers."""
     torch.manual_seed(seed)
-    sizes = {key: SIZES[key] for key in ("vocab_size", "bos_token_id", "eos_token_id")} if architecture == "gpt2" else SIZES
+    sizes = (
+        {key: SIZES[key] for key in ("vocab_size", "bos_token_id", "eos_token_id")} if architecture == "gpt2" else SIZES
+    )
     config = CONFIG_MAPPING[architecture](**sizes, **EXTRAS.get(architecture, {}))
     return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 
 
 def tiny_anchored(
-    architecture: str = "llama", *, trained: bool = True, dtype: torch.dtype = torch.float32, **options: object
+    architecture: str = "llama",
+    *,
+    trained: bool = True,
+    dtype: torch.dtype = torch.float32,
+    **options: object,
 ) -> PeftModel:
     """Put blocks on a tiny model; ``trained`` gives their output projections random weights."""
     base = tiny_base(architecture, dtype)

@@ -53,9 +53,7 @@ def read_adapter(adapter_path: str | Path) -> AdapterFiles:
     return AdapterFiles(folder, _read_config(folder), _read_shapes(folder / _WEIGHTS))
 
 
-def check_adapter(
-    adapter_path: str | Path, base: "PreTrainedModel", *, allow_other_base: bool = False
-) -> None:
+def check_adapter(adapter_path: str | Path, base: "PreTrainedModel", *, allow_other_base: bool = False) -> None:
     """Make sure that an adapter belongs to a base; neither is changed.
 
     Args:
@@ -84,12 +82,7 @@ def _find_folder(adapter_path: str | Path) -> Path:
     folder = Path(adapter_path).expanduser()
     if folder.is_dir():
         return folder
-    if (
-        folder.exists()
-        or isinstance(adapter_path, Path)
-        or "/" not in adapter_path
-        or not is_hub_id(adapter_path)
-    ):
+    if folder.exists() or isinstance(adapter_path, Path) or "/" not in adapter_path or not is_hub_id(adapter_path):
         raise CalyrexError(f"no adapter at {adapter_path}: expected a folder with {_CONFIG} and {_WEIGHTS}")
     return fetch(adapter_path, [_CONFIG, _WEIGHTS])
 
@@ -102,9 +95,7 @@ def _read_config(folder: Path) -> "PeftConfig":
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CalyrexError(f"{folder / _CONFIG} is damaged: no JSON ({error})") from error
     except KeyError as error:
-        raise CalyrexError(
-            f"{folder / _CONFIG} names a peft_type that PEFT does not know: {error}"
-        ) from error
+        raise CalyrexError(f"{folder / _CONFIG} names a peft_type that PEFT does not know: {error}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise CalyrexError(f"{folder / _CONFIG} is no PEFT config: {error}") from error
     return config

@@ -44,14 +44,12 @@ class SystemTokens(NamedTuple):
     """The system tokens among the tokens of one forward pass.
 
     Attributes:
-        index: position in this forward of each system token, padded with 0, ``[B, S]`` int64.
-        is_real: False where ``index`` is padding, ``[B, S]`` bool.
+        positions: place in this forward of each system token, padded with 0, ``[B, S]`` int64.
         visible: True where token ``t`` may attend to system token ``s``, ``[B, T, S]`` bool.
         stays_visible: True for system tokens that tokens of later forwards may attend to, ``[B, S]`` bool.
     """
 
-    index: Tensor
-    is_real: Tensor
+    positions: Tensor
     visible: Tensor
     stays_visible: Tensor
 
@@ -69,16 +67,16 @@ def find_system_tokens(system_mask: Tensor, segment_ids: Tensor | None = None) -
     """
     num_system = int(system_mask.sum(dim=1).max())
     order = torch.argsort(~system_mask, dim=1, stable=True)  # system tokens first, in their order
-    index = order[:, :num_system]  # [B, S]
-    is_real = system_mask.gather(1, index)  # [B, S]
+    positions = order[:, :num_system]  # [B, S]
+    is_real = system_mask.gather(1, positions)  # [B, S]
     time = torch.arange(system_mask.shape[1], device=system_mask.device)
-    visible = is_real[:, None, :] & (index[:, None, :] <= time[None, :, None])  # [B, T, S]
+    visible = is_real[:, None, :] & (positions[:, None, :] <= time[None, :, None])  # [B, T, S]
     stays_visible = is_real
     if segment_ids is not None:
-        segments = segment_ids.gather(1, index)  # [B, S]
+        segments = segment_ids.gather(1, positions)  # [B, S]
         visible = visible & (segments[:, None, :] == segment_ids[:, :, None])
         stays_visible = is_real & (segments == segment_ids[:, -1:])
-    return SystemTokens(index.masked_fill(~is_real, 0), is_real, visible, stays_visible)
+    return SystemTokens(positions.masked_fill(~is_real, 0), visible, stays_visible)
 
 
 class CastLinear(nn.Linear):
@@ -138,24 +136,24 @@ def build_block(shape: BlockShape) -> BlockModules:
         up_proj=CastLinear(shape.hidden_size, shape.intermediate_size),
         down_proj=CastLinear(shape.intermediate_size, shape.hidden_size),
     )
-    nn.init.zeros_(block.o_proj.weight)
-    nn.init.zeros_(block.down_proj.weight)
+    for output in (block.o_proj, block.down_proj):
+        nn.init.zeros_(output.get_parameter("weight"))
     return block
 
 
-def project_system(block: BlockModules, x: Tensor, index: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
+def project_system(block: BlockModules, x: Tensor, positions: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
     """Compute the keys and values of the system tokens.
 
     Args:
         block: the modules of the block.
         x: residual stream, ``[B, T, E]``.
-        index: positions of the system tokens, ``[B, S]`` int64.
+        positions: places of the system tokens, ``[B, S]`` int64.
         head_dim: ``D``.
 
     Returns:
         Keys and values, ``[B, K, S, D]`` each, in the dtype of ``x``.
     """
-    system = x.gather(1, index[:, :, None].expand(-1, -1, x.shape[-1]))  # [B, S, E]
+    system = x.gather(1, positions[:, :, None].expand(-1, -1, x.shape[-1]))  # [B, S, E]
     h = block.input_norm(system)
     keys = block.k_proj(h).unflatten(-1, (-1, head_dim)).transpose(1, 2)  # [B, K, S, D]
     values = block.v_proj(h).unflatten(-1, (-1, head_dim)).transpose(1, 2)  # [B, K, S, D]

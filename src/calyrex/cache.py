@@ -27,10 +27,13 @@ class SystemCacheLayer(CacheLayerMixin):
     is_croppable = True
     supports_early_init = False
 
+    keys: Tensor  # None until initialised, like every cache layer of transformers
+    values: Tensor
+    positions: Tensor
+
     def __init__(self, adapter_name: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.adapter_name = adapter_name
-        self.positions: Tensor | None = None
         self.num_tokens = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -62,13 +65,13 @@ class SystemCacheLayer(CacheLayerMixin):
 
     def is_real(self, device: torch.device, batch_size: int) -> Tensor:
         """Return True where a kept system token may be attended to, ``[B, S]`` bool."""
-        if self.positions is None:
+        if not self.is_initialized:
             return torch.empty(batch_size, 0, dtype=torch.bool, device=device)
         return self.positions >= 0
 
     def forget_rows(self, rows: Tensor) -> None:
         """Hide the system tokens of rows in which another document has begun, ``[B]`` bool."""
-        if self.positions is not None:
+        if self.is_initialized:
             self.positions = self.positions.masked_fill(rows.to(self.device)[:, None], -1)
 
     def get_seq_length(self) -> int:
@@ -91,7 +94,7 @@ class SystemCacheLayer(CacheLayerMixin):
 
     def reset(self) -> None:
         """Forget everything."""
-        self.keys = self.values = self.positions = None
+        super().reset()
         self.is_initialized = False
         self.num_tokens = 0
 
@@ -125,11 +128,14 @@ def system_cache_layer(cache: Cache, num_layers: int, block_index: int, adapter_
     Raises:
         ValueError: the cache was filled by another adapter.
     """
-    while len(cache.layers) < num_layers:  # a cache that makes its layers when they are first used
-        cache.layers.append(cache.layer_class_to_replicate())
+    if cache.layer_class_to_replicate is not None:  # a cache that makes its layers when they are first used
+        while len(cache.layers) < num_layers:
+            cache.layers.append(cache.layer_class_to_replicate())
     while len(cache.layers) <= num_layers + block_index:
         cache.layers.append(SystemCacheLayer(adapter_name))
     layer = cache.layers[num_layers + block_index]
+    if not isinstance(layer, SystemCacheLayer):
+        raise ValueError(f"the cache has a layer {num_layers + block_index} for another purpose, {layer!r}")
     if layer.adapter_name != adapter_name:
         raise ValueError(
             f"the cache holds the system prompt as adapter {layer.adapter_name!r} reads it, "

@@ -84,9 +84,7 @@ def _build_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     verb_parsers: dict[str, argparse.ArgumentParser] = {}
     for name, verb in VERBS.items():
         summary = (verb.options_class.__doc__ or "").partition("\n")[0]
-        verb_parsers[name] = subparsers.add_parser(
-            name, help=summary, description=summary, allow_abbrev=False
-        )
+        verb_parsers[name] = subparsers.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         add_flags(verb_parsers[name], verb.options_class)
     return parser, verb_parsers
 

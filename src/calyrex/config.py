@@ -53,8 +53,8 @@ class CalyrexConfig(PeftConfig):
         Raises:
             ValueError: ``init`` or ``without_system`` is none of its choices, or a size is below 1.
         """
-        super().__post_init__()
-        self.peft_type = PeftType.CALYREX
+        super().__post_init__()  # type: ignore[no-untyped-call]
+        self.peft_type = PeftType("CALYREX")  # a member that ``calyrex.registration`` adds
         self.task_type = self.task_type or TaskType.CAUSAL_LM  # without it PEFT bypasses forward and generate
         for name, choices in (("init", Init), ("without_system", WithoutSystem)):
             if getattr(self, name) not in get_args(choices):

@@ -33,9 +33,7 @@ def check_messages(messages: object) -> list[Message]:
 
 def _check_message(index: int, message: object) -> Message:
     if not isinstance(message, Mapping):
-        raise CalyrexError(
-            f"message {index} must be a dict with role and content, got {type(message).__name__}"
-        )
+        raise CalyrexError(f"message {index} must be a dict with role and content, got {type(message).__name__}")
     given = {key: value for key, value in message.items() if value is not None}
     role = given.get("role")
     if role not in _ROLES:
@@ -45,8 +43,7 @@ def _check_message(index: int, message: object) -> Message:
         raise CalyrexError(f"message {index} may have the keys {', '.join(_KEYS)}, got {', '.join(unknown)}")
     if "weight" in given and (role != "assistant" or given["weight"] not in (0, 1)):
         raise CalyrexError(
-            f"message {index} (role {role!r}) has weight {given['weight']!r}; only an assistant's may have "
-            "one, 0 or 1"
+            f"message {index} (role {role!r}) has weight {given['weight']!r}; only an assistant's may have one, 0 or 1"
         )
     if "tool_calls" in given:
         given["tool_calls"] = _check_calls(index, role, given["tool_calls"])
@@ -62,9 +59,7 @@ def _check_message(index: int, message: object) -> Message:
 def _check_calls(index: int, role: object, calls: object) -> list[dict[str, Any]]:
     """Return tool calls with arguments as values: OpenAI writes JSON, but so do chat templates."""
     if role != "assistant":
-        raise CalyrexError(
-            f"message {index} (role {role!r}) has tool_calls; only an assistant's may have them"
-        )
+        raise CalyrexError(f"message {index} (role {role!r}) has tool_calls; only an assistant's may have them")
     checked: list[dict[str, Any]] = []
     for given in calls if isinstance(calls, list | tuple) else [calls]:
         call: Mapping[str, Any] = given if isinstance(given, Mapping) else {}

@@ -11,7 +11,14 @@ from typing import Any
 from datasets import Dataset
 from peft import PeftModel
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.utils import logging as transformers_logging
 
@@ -120,7 +127,11 @@ def _progress() -> Progress:
 
 
 def _answer(
-    model: PeftModel, tokenizer: PreTrainedTokenizerBase, tests: list[RuleExample], progress: Progress, title: str
+    model: PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    tests: list[RuleExample],
+    progress: Progress,
+    title: str,
 ) -> list[str]:
     task = progress.add_task(title, total=len(tests))
     return answer_chats(

@@ -77,9 +77,7 @@ def read_options(options_class: type) -> list[Option]:
 
 def add_flags(parser: argparse.ArgumentParser, options_class: type) -> None:
     """Add ``--config`` and one flag for each option of the dataclass to a parser."""
-    parser.add_argument(
-        "--config", metavar="FILE", help="YAML file with any of these options; a flag beats it"
-    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file with any of these options; a flag beats it")
     for option in read_options(options_class):
         text = f"{option.help} ({default_text(option)})".replace("%", "%%")
         if option.kind is bool:
@@ -89,9 +87,7 @@ def add_flags(parser: argparse.ArgumentParser, options_class: type) -> None:
             convert = functools.partial(_convert_flag, option.kind)
             text_kind = kind_text(option.kind)
             metavar = text_kind if "|" in text_kind else text_kind.removesuffix(" or null").upper()
-            parser.add_argument(
-                option.flag, type=convert, default=argparse.SUPPRESS, metavar=metavar, help=text
-            )
+            parser.add_argument(option.flag, type=convert, default=argparse.SUPPRESS, metavar=metavar, help=text)
 
 
 def build_options(options_class: Callable[..., Options], given: Mapping[str, object]) -> Options:
@@ -110,9 +106,7 @@ def build_options(options_class: Callable[..., Options], given: Mapping[str, obj
     values |= {name: value for name, value in given.items() if name != "config"}
     missing = [option for option in declared if option.is_required and option.name not in values]
     if missing:
-        raise CalyrexError(
-            f"{missing[0].flag} must be given, as a flag or in the --config file: {missing[0].help}"
-        )
+        raise CalyrexError(f"{missing[0].flag} must be given, as a flag or in the --config file: {missing[0].help}")
     return options_class(**values)
 
 
@@ -157,9 +151,7 @@ def refuse_unknown(parser: argparse.ArgumentParser, options_class: type, unknown
         CalyrexError: Always.
     """
     known = ["--config", *(option.flag for option in read_options(options_class))]
-    raise CalyrexError(
-        f"{parser.prog} has no option {unknown[0]}{_list_known(unknown[0].split('=')[0], known)}"
-    )
+    raise CalyrexError(f"{parser.prog} has no option {unknown[0]}{_list_known(unknown[0].split('=')[0], known)}")
 
 
 def kind_text(kind: object) -> str:
@@ -248,9 +240,7 @@ def _file_value(path: Path, kinds: Mapping[str, object], key: str, value: object
 
 def _list_known(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
-    return (
-        f", did you mean {close[0]}? Known: {', '.join(known)}" if close else f". Known: {', '.join(known)}"
-    )
+    return f", did you mean {close[0]}? Known: {', '.join(known)}" if close else f". Known: {', '.join(known)}"
 
 
 def _shorten(value: object) -> str:

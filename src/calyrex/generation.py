@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationMixin, PreTrainedTokenizerBase
+from peft import PeftModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from calyrex.span import encode_chat
 
@@ -13,7 +14,7 @@ Message = dict[str, Any]
 
 @torch.inference_mode()
 def answer_chats(
-    model: GenerationMixin,
+    model: PreTrainedModel | PeftModel,
     tokenizer: PreTrainedTokenizerBase,
     chats: Sequence[Sequence[Message]],
     *,
@@ -34,14 +35,14 @@ def answer_chats(
     Returns:
         The answers, in the order of the chats, without control tokens.
     """
-    is_anchored = hasattr(model, "peft_config")
+    is_anchored = isinstance(model, PeftModel)
     by_length = sorted(range(len(chats)), key=lambda i: sum(len(message["content"]) for message in chats[i]))
     answers = [""] * len(chats)
     for start in range(0, len(chats), batch_size):
         group = by_length[start : start + batch_size]
         encoded = encode_chat(tokenizer, [list(chats[i]) for i in group]).to(model.device)
         system_mask = encoded.pop("system_mask")
-        generated = model.generate(
+        generated = model.generate(  # type: ignore[operator]
             **encoded,
             **({"system_mask": system_mask} if is_anchored else {}),
             max_new_tokens=max_new_tokens,

@@ -82,9 +82,7 @@ def convert(gguf_file: Path) -> Path:
             written.
     """
     if not is_gguf(gguf_file):
-        raise CalyrexError(
-            f"expected a GGUF file, but {gguf_file} does not start with 'GGUF': download it again"
-        )
+        raise CalyrexError(f"expected a GGUF file, but {gguf_file} does not start with 'GGUF': download it again")
     target = cache_folder() / "models" / folder_name(gguf_file)
     if target.is_dir():
         return target
@@ -117,8 +115,7 @@ def _read(gguf_file: Path) -> tuple["PreTrainedModel", "TokenizersBackend"]:
     model, missing = loaded[0], loaded[1]["missing_keys"]
     if missing:
         raise CalyrexError(
-            f"{gguf_file} is incomplete: {len(missing)} tensors are missing, such as {min(missing)}; "
-            "download it again"
+            f"{gguf_file} is incomplete: {len(missing)} tensors are missing, such as {min(missing)}; download it again"
         )
     _mend_pre_tokenizer(tokenizer, gguf_file)
     tokenizer.model_max_length = model.config.max_position_embeddings

@@ -29,9 +29,7 @@ def fetch(name: str, files: list[str], *, repo_type: Literal["model", "dataset"]
     try:
         return Path(snapshot_download(name, allow_patterns=files, repo_type=repo_type))
     except GatedRepoError as error:
-        raise CalyrexError(
-            f"{name} is gated: accept its licence on the hub, then run `hf auth login`"
-        ) from error
+        raise CalyrexError(f"{name} is gated: accept its licence on the hub, then run `hf auth login`") from error
     except RepositoryNotFoundError as error:
         raise CalyrexError(
             f"{tried} nothing of that name on the hub: check the spelling (private: `hf auth login`)"

@@ -9,7 +9,8 @@ from calyrex.block import BlockModules, BlockShape
 def copy_base_weights(block: BlockModules, layer: nn.Module, shape: BlockShape) -> None:
     """Copy W_Q, W_K, W_V, gate, up and the two norms of a decoder layer into a block, in place.
 
-    A narrower feed-forward takes the first ``F`` rows. Biases of the base are left out. The output projections stay zero.
+    A narrower feed-forward takes the first ``F`` rows. Biases of the base are left out; the output projections stay
+    zero.
 
     Args:
         block: the modules to fill.
@@ -35,7 +36,7 @@ def copy_base_weights(block: BlockModules, layer: nn.Module, shape: BlockShape) 
 
 def _base_weights(layer: nn.Module, shape: BlockShape) -> dict[str, Tensor]:
     """Return the weights by the names in ``BlockModules``, fused ones taken apart (phi3)."""
-    parameters = dict(layer.named_parameters())
+    parameters: dict[str, Tensor] = dict(layer.named_parameters())
     key_width = shape.num_key_value_heads * shape.head_dim
     if "self_attn.qkv_proj.weight" in parameters:
         fused = parameters["self_attn.qkv_proj.weight"]

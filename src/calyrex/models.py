@@ -121,9 +121,7 @@ def recorded_base(adapter_path: str | Path) -> str:
     """
     recorded = read_adapter(adapter_path).base
     if recorded is None:
-        raise CalyrexError(
-            f"the adapter {adapter_path} does not record its base: name the base it was trained on"
-        )
+        raise CalyrexError(f"the adapter {adapter_path} does not record its base: name the base it was trained on")
     if not Path(recorded).is_dir() and gguf.is_folder_of(recorded, _find_builtin()):
         return BUILTIN
     return recorded
@@ -147,8 +145,7 @@ def locate(name_or_path: str | Path) -> str:
         return str(gguf.convert(path.resolve()))
     if isinstance(name_or_path, Path) or path.suffix == ".gguf" or not hub.is_hub_id(name_or_path):
         raise CalyrexError(
-            f"no model at {name_or_path}: "
-            f"expected a folder with config.json, a GGUF file, a hub id or {BUILTIN}"
+            f"no model at {name_or_path}: expected a folder with config.json, a GGUF file, a hub id or {BUILTIN}"
         )
     hub.fetch(name_or_path, ["config.json"])
     return name_or_path
@@ -207,9 +204,7 @@ def _require_causal(config: "PreTrainedConfig", name_or_path: str | Path) -> Non
 
     given = ", ".join(config.architectures or [config.model_type])
     if config.is_encoder_decoder:
-        raise CalyrexError(
-            f"expected a causal language model, but {name_or_path} is an encoder-decoder ({given})"
-        )
+        raise CalyrexError(f"expected a causal language model, but {name_or_path} is an encoder-decoder ({given})")
     causal = {name for names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() for name in _names(names)}
     is_known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
     if not is_known or not causal.intersection(config.architectures or causal):
@@ -243,8 +238,7 @@ def _load_model(
     missing = loaded[1]["missing_keys"]
     if missing:
         raise CalyrexError(
-            f"the weights of {name_or_path} are incomplete: {len(missing)} tensors are missing, "
-            f"such as {min(missing)}"
+            f"the weights of {name_or_path} are incomplete: {len(missing)} tensors are missing, such as {min(missing)}"
         )
     return model
 

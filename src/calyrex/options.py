@@ -97,9 +97,7 @@ class TrainOptions:
         """Refuse values out of range."""
         _require_at_least(self, 1, "num_blocks", "intermediate_size", "batch_size", "max_length")
         _require_at_least(self, 1, "save_steps", "logging_steps")
-        _require_at_least(
-            self, 0, "learning_rate", "num_epochs", "warmup_ratio", "validation_fraction", "seed"
-        )
+        _require_at_least(self, 0, "learning_rate", "num_epochs", "warmup_ratio", "validation_fraction", "seed")
         _require_at_most(self, 1, "warmup_ratio", "validation_fraction")
 
 
@@ -109,7 +107,8 @@ class ChatOptions:
 
     Attributes:
         adapter: Folder or hub name of a trained adapter; null talks to the base alone.
-        base: Base model: smollm2-135m (built in), a hub name, a folder or a GGUF file.
+        base: Base model: smollm2-135m (built in), a hub name, a folder or a GGUF file; null takes the
+            adapter's own, or the built-in one where there is no adapter.
         system: System prompt to start with; /system changes it.
         scale: Strength of the blocks, 0 is the base model; /scale changes it.
         max_new_tokens: Longest answer in tokens.
@@ -119,7 +118,7 @@ class ChatOptions:
     """
 
     adapter: str | None = None
-    base: str = "smollm2-135m"
+    base: str | None = None
     system: str | None = None
     scale: float = 1.0
     max_new_tokens: int = 512

@@ -14,8 +14,8 @@ NAME = "calyrex"
 def register() -> None:
     """Add CALYREX to PEFT's methods; does nothing the second time.
 
-    Whoever imports ``calyrex.config`` or ``calyrex.tuner`` before PEFT comes here while that module is half loaded; both
-    call again at their end.
+    Whoever imports ``calyrex.config`` or ``calyrex.tuner`` before PEFT comes here while that module is half loaded;
+    both call again at their end.
     """
     from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
     from peft.utils import register_peft_method

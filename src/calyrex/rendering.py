@@ -91,9 +91,7 @@ class Renderer:
             CalyrexError: the template refuses, drops, repeats or rewrites a message; the message is named.
         """
         if len(messages) > MAX_MESSAGES:
-            raise CalyrexError(
-                f"expected at most {MAX_MESSAGES} messages, got {len(messages)}; split the chat"
-            )
+            raise CalyrexError(f"expected at most {MAX_MESSAGES} messages, got {len(messages)}; split the chat")
         try:
             return self._trace(messages, tools, add_generation_prompt, Masking())
         except _MismatchError as error:
@@ -134,15 +132,12 @@ class Renderer:
         )
         return str(text)
 
-    def _hide(self, value: Any, shown_keys: AbstractSet[str] = frozenset()) -> Any:  # noqa: ANN401
+    def _hide(self, value: Any, shown_keys: AbstractSet[str] = frozenset()) -> Any:
         """Put data tags in place of control strings, in every string and key of tools or tool calls."""
         if isinstance(value, str):
             return self.smuggled.sub(lambda match: DATA_TAG * len(match[0]), value)
         if isinstance(value, Mapping):
-            return {
-                self._hide(key): item if key in shown_keys else self._hide(item)
-                for key, item in value.items()
-            }
+            return {self._hide(key): item if key in shown_keys else self._hide(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self._hide(item) for item in value]
         return value
@@ -152,9 +147,7 @@ class Renderer:
         reason = " ".join(str(failure).split()).rstrip(".") or type(failure).__name__
         system = [owner for owner, message in enumerate(messages) if message["role"] in SYSTEM_ROLES]
         others = [message for owner, message in enumerate(messages) if owner not in system]
-        unasked = CalyrexError(
-            f"this chat template refuses the conversation: {reason}; change it as the template asks"
-        )
+        unasked = CalyrexError(f"this chat template refuses the conversation: {reason}; change it as the template asks")
         if not system or not self._accepts(others, tools):
             return unasked
         first = system[0]
@@ -173,8 +166,7 @@ class Renderer:
             )
         if first > 0:
             return CalyrexError(
-                f"this chat template refuses a system message after others (message {first}): {reason}; put "
-                "it first"
+                f"this chat template refuses a system message after others (message {first}): {reason}; put it first"
             )
         return unasked
 
@@ -200,9 +192,7 @@ class Renderer:
                 problem, owner = error.problem, suspect
                 break
         if owner is None:
-            return CalyrexError(
-                "this chat template does not render the messages as they are; use another template"
-            )
+            return CalyrexError("this chat template does not render the messages as they are; use another template")
         role = messages[owner]["role"]
         system = [message for message in messages if message["role"] in SYSTEM_ROLES]
         way_out = "change its text or set another chat template"

@@ -73,9 +73,7 @@ def encode_chat(
         input_ids[row, start:] = torch.tensor([token.id for token in chat.tokens])
         attention_mask[row, start:] = 1
         system_mask[row, start:] = torch.tensor(_system_mask(plain, chat.tokens))
-    return BatchEncoding(
-        {"input_ids": input_ids, "attention_mask": attention_mask, "system_mask": system_mask}
-    )
+    return BatchEncoding({"input_ids": input_ids, "attention_mask": attention_mask, "system_mask": system_mask})
 
 
 def tokenize_chat(

@@ -111,9 +111,7 @@ class SystemTemplate:
         """Return the position after the opening, or -1 where it does not stand at ``start``."""
         for index, wanted in enumerate(opening):
             if wanted == ANY_DATE:
-                date = takewhile(
-                    lambda token_id: token_id not in self.closing, ids[start : start + _MAX_DATE_TOKENS]
-                )
+                date = takewhile(lambda token_id: token_id not in self.closing, ids[start : start + _MAX_DATE_TOKENS])
                 rest = opening[index + 1 :]
                 ends = (self._pass_opening(rest, ids, start + length) for length, _ in enumerate(date, 1))
                 return next((end for end in ends if end >= 0), -1)
@@ -221,9 +219,7 @@ def _head(tokenizer: PreTrainedTokenizerFast, chat: EncodedChat) -> list[int]:
 def _dates(source: str) -> list[str]:
     """Return the dates that a template may write today."""
     formats = (match[1] for match in _DATE_FORMAT.finditer(source))
-    return [datetime.now().strftime(form) for form in formats] + [
-        match[1] for match in _FIXED_DATE.finditer(source)
-    ]
+    return [datetime.now().strftime(form) for form in formats] + [match[1] for match in _FIXED_DATE.finditer(source)]
 
 
 def _common_prefix(heads: list[list[int]]) -> list[int]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
-from peft import PeftConfig
 from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
@@ -110,13 +109,13 @@ class CalyrexLayer(nn.Module, BaseTunerLayer):
         """Return the keys and values of the system tokens so far, and who may attend to them ``[B, T, S]``."""
         tokens = self.context.tokens
         if tokens is None:
-            index = torch.empty(x.shape[0], 0, dtype=torch.int64, device=x.device)
+            positions = torch.empty(x.shape[0], 0, dtype=torch.int64, device=x.device)
             visible = torch.empty(*x.shape[:2], 0, dtype=torch.bool, device=x.device)
             stays = visible[:, 0]
         else:
-            index, stays = tokens.index.to(x.device), tokens.stays_visible.to(x.device)
+            positions, stays = tokens.positions.to(x.device), tokens.stays_visible.to(x.device)
             visible = tokens.visible.to(x.device)
-        system = project_system(block, x, index, self.head_dims[adapter_name])
+        system = project_system(block, x, positions, self.head_dims[adapter_name])
         if cache is None:
             return system, visible
         layer = system_cache_layer(cache, self.num_layers, self.block_index, adapter_name)
@@ -130,8 +129,8 @@ class CalyrexLayer(nn.Module, BaseTunerLayer):
         if continues is not None:
             past = past & continues.to(x.device)[:, :, None]
             layer.forget_rows(~continues[:, -1])
-        positions = (index + self.context.num_past).masked_fill(~stays, -1)
-        return layer.update(*system, positions, x.shape[1]), torch.cat([past, visible], dim=2)
+        places = (positions + self.context.num_past).masked_fill(~stays, -1)
+        return layer.update(*system, places, x.shape[1]), torch.cat([past, visible], dim=2)
 
 
 class CalyrexModel(BaseTuner):
@@ -139,7 +138,6 @@ class CalyrexModel(BaseTuner):
 
     prefix = PREFIX
     tuner_layer_cls = CalyrexLayer
-    target_module_mapping: dict[str, list[str]] = {}
 
     def forward(
         self,
@@ -192,7 +190,7 @@ class CalyrexModel(BaseTuner):
 
     def set_scale(self, scale: float) -> None:
         """Set the strength of the active adapter's blocks: 1.0 as trained, 0.0 the base."""
-        self.peft_config[self.active_adapters[0]].scale = scale
+        self._active_config().scale = scale
 
     def set_adapter(self, adapter_name: str | list[str], inference_mode: bool = False) -> None:
         """Make an adapter the active one.
@@ -216,7 +214,7 @@ class CalyrexModel(BaseTuner):
             ValueError: the adapter does not know it and the base's tokenizer cannot be loaded.
             CalyrexError: the template does not mark the system prompt with tokens of its own.
         """
-        config = self.peft_config[self.active_adapters[0]]
+        config = self._active_config()
         if config.system_template is None:
             name = self.model.config.name_or_path
             try:
@@ -229,28 +227,35 @@ class CalyrexModel(BaseTuner):
             config.system_template = read_template(tokenizer).to_dict()
         return SystemTemplate.from_dict(config.system_template)
 
+    def _active_config(self) -> CalyrexConfig:
+        return cast(CalyrexConfig, self.peft_config[self.active_adapters[0]])
+
     @contextmanager
     def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> Iterator[None]:
         if kwargs.get("adapter_names") is not None:
             raise ValueError("CALYREX does not support adapter_names for single rows; call once for each adapter")
         yield
 
-    def _prepare_adapter_config(self, peft_config: PeftConfig, model_config: dict[str, Any]) -> PeftConfig:
+    def _prepare_adapter_config(  # type: ignore[override]
+        self, peft_config: CalyrexConfig, model_config: dict[str, Any]
+    ) -> CalyrexConfig:
         layers = find_layers(self.model)
         name = next(name for name, module in self.model.named_modules() if module is layers)
         chosen = resolve_placement(peft_config.placement, len(layers), peft_config.num_blocks)
         peft_config.target_modules = [f"{name}.{layer - 1}" for layer in chosen]
         return peft_config
 
-    def _prepare_model(self, peft_config: PeftConfig, model: nn.Module) -> None:
+    def _prepare_model(  # type: ignore[override]
+        self, peft_config: CalyrexConfig, model: PreTrainedModel
+    ) -> None:
         if not hasattr(self, "context"):
             self.context = SystemContext(self.system_template)
             decoder = model.get_decoder()
             self.context_hook = decoder.register_forward_pre_hook(self.context.before_decoder, with_kwargs=True)
 
-    def _create_and_replace(
+    def _create_and_replace(  # type: ignore[override]  # noqa: PLR0913 (PEFT's signature)
         self,
-        peft_config: PeftConfig,
+        peft_config: CalyrexConfig,
         adapter_name: str,
         target: nn.Module,
         target_name: str,

@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ class Token(NamedTuple):
     start: int
     end: int
     is_control: bool
-    owners: frozenset[int] = frozenset()
+    owners: frozenset[int]
 
 
 class EncodedChat(NamedTuple):
@@ -77,9 +77,7 @@ class Vocabulary:
     def smuggled(self) -> re.Pattern[str]:
         """What data must not bring into a text: control tokens, how they begin, private-use characters."""
         marks = {token[0] for token in self.control_ids if not token[0].isalnum() and not token[0].isspace()}
-        return re.compile(
-            f"{self.pattern.pattern}|[{DATA_TAG}{NAME_TAG}{TAGS}{re.escape(''.join(sorted(marks)))}]"
-        )
+        return re.compile(f"{self.pattern.pattern}|[{DATA_TAG}{NAME_TAG}{TAGS}{re.escape(''.join(sorted(marks)))}]")
 
     @cached_property
     def _ids(self) -> frozenset[int]:
@@ -99,18 +97,16 @@ class Vocabulary:
         breaks: set[int] = set()
         for _ in range(_MAX_SPLITS):
             insertions = sorted([*controls, *(_Insertion(at, at, self.names[_BREAK]) for at in breaks)])
-            tokens = self._encode(rendering.text, insertions)
-            forged = [token for token in tokens if not token.is_control and token.id in self._ids]
+            tokens = list(self._encode(rendering, insertions))
+            forged = [token for token in tokens if token.id in self._ids and not token.is_control]
             if not forged:
-                return _with_owners(tokens, rendering.runs)
+                return tokens
             middles = {(token.start + token.end) // 2 for token in forged if token.end - token.start > 1}
             if middles <= breaks:
                 break
             breaks |= middles
         text = rendering.text[forged[0].start : forged[0].end]
-        raise CalyrexError(
-            f"this tokenizer has no way to spell {text!r} as plain text; take it out of the messages"
-        )
+        raise CalyrexError(f"this tokenizer has no way to spell {text!r} as plain text; take it out of the messages")
 
     def _find_controls(self, text: str, runs: list[Run]) -> Iterator[_Insertion]:
         """Find the control tokens in what the template wrote."""
@@ -120,43 +116,44 @@ class Vocabulary:
                 yield _Insertion(match.start(), match.end(), self.names[match[0]])
             cursor = end
 
-    def _encode(self, text: str, insertions: list[_Insertion]) -> list[Token]:
+    def _encode(self, rendering: Rendering, insertions: list[_Insertion]) -> Iterator[Token]:
+        """Encode the text with the twin's names in it, and tell tokens by the tokenizer's ids and the text."""
         pieces: list[str] = []
         cursor = 0
         for start, end, name in insertions:
-            pieces += [text[cursor:start], name]
+            pieces += [rendering.text[cursor:start], name]
             cursor = end
-        encoding = self.twin.encode("".join([*pieces, text[cursor:]]), add_special_tokens=False)
-        tokens: list[Token] = []
+        encoding = self.twin.encode("".join([*pieces, rendering.text[cursor:]]), add_special_tokens=False)
+        find_owners = _owner_finder(rendering.runs)
         pending = iter(insertions)
         shift = 0  # position in the text minus position in what the twin has read
-        for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            if token_id in self._named:
-                insertion = next(pending)
-                token = self._named[token_id]
-                if token != _BREAK:
-                    control_id = self.control_ids[token]
-                    tokens.append(Token(control_id, insertion.start, insertion.end, True))
-                shift += insertion.end - insertion.start - len(insertion.name)
-            else:
-                tokens.append(
-                    Token(self.plain_ids.get(token_id, token_id), start + shift, end + shift, False)
-                )
-        return tokens
+        for token_id, (first, last) in zip(encoding.ids, encoding.offsets, strict=True):
+            control = self._named.get(token_id)
+            if control is None:
+                plain_id, start, end = self.plain_ids.get(token_id, token_id), first + shift, last + shift
+                yield Token(plain_id, start, end, False, find_owners(start, end))
+                continue
+            insertion = next(pending)
+            shift += insertion.end - insertion.start - len(insertion.name)
+            if control != _BREAK:
+                yield Token(self.control_ids[control], insertion.start, insertion.end, True, frozenset())
 
 
-def _with_owners(tokens: list[Token], runs: list[Run]) -> list[Token]:
+def _owner_finder(runs: list[Run]) -> Callable[[int, int], frozenset[int]]:
+    """Return what finds the owners of the characters from a start to an end."""
     ends = [run.end for run in runs]
-    single = {run.owner: frozenset({run.owner}) for run in runs}
-    owned: list[Token] = []
-    for token_id, start, end, is_control, owners in tokens:
+    single = [frozenset({run.owner}) for run in runs]
+
+    def find_owners(start: int, end: int) -> frozenset[int]:
         after = max(end, start + 1)  # some tokenizers give the pieces of a character no width
+        owners: frozenset[int] = frozenset()
         at = bisect_right(ends, start)
         while at < len(runs) and runs[at].start < after:
-            owners |= single[runs[at].owner]
+            owners = owners | single[at] if owners else single[at]
             at += 1
-        owned.append(Token(token_id, start, end, is_control, owners))
-    return owned
+        return owners
+
+    return find_owners
 
 
 _VOCABULARIES: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[int, Vocabulary]] = WeakKeyDictionary()
@@ -172,9 +169,7 @@ def fast_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFas
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         return tokenizer
     if isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise CalyrexError(
-            f"expected a fast tokenizer, got {type(tokenizer).__name__}; load it with use_fast=True"
-        )
+        raise CalyrexError(f"expected a fast tokenizer, got {type(tokenizer).__name__}; load it with use_fast=True")
     raise TypeError(f"expected a tokenizer, got {type(tokenizer).__name__}")
 
 
@@ -228,9 +223,7 @@ def _build(tokenizer: PreTrainedTokenizerFast) -> Vocabulary:
         control_ids[content] = token["id"]
         names[content] = f"\uf8ff{secret}{len(names):x}\uf8ff"
         twin.add_tokens([AddedToken(names[content], **{**flags, "single_word": False})])
-    vocabulary = Vocabulary(
-        control_ids, plain_ids, twin, names, _unknown_id(tokenizer), _pattern(added, control_ids)
-    )
+    vocabulary = Vocabulary(control_ids, plain_ids, twin, names, _unknown_id(tokenizer), _pattern(added, control_ids))
     _check(tokenizer, vocabulary)
     return vocabulary
 
@@ -246,10 +239,7 @@ def _pattern(added: list[dict[str, Any]], control_ids: dict[str, int]) -> re.Pat
     """Match control tokens as the tokenizer does: the leftmost, and the longest of those."""
     single = {token["content"] for token in added if token["single_word"]}
     longest_first = sorted(control_ids, key=len, reverse=True)
-    escaped = [
-        rf"(?<!\w){re.escape(token)}(?!\w)" if token in single else re.escape(token)
-        for token in longest_first
-    ]
+    escaped = [rf"(?<!\w){re.escape(token)}(?!\w)" if token in single else re.escape(token) for token in longest_first]
     return re.compile("|".join(escaped) or "(?!)")
 
 
@@ -264,12 +254,9 @@ def _check(tokenizer: PreTrainedTokenizerFast, vocabulary: Vocabulary) -> None:
     """Compare the twin with the tokenizer on a text that holds both words and control tokens."""
     words = ["One two,  three?\n\n", " Grün\n", "4.5\n", "\n six"]
     some = list(vocabulary.control_ids)[:_MAX_SAMPLED_TOKENS]
-    text = "".join(
-        f"{token}{words[index % len(words)]}" for index, token in enumerate(["", *some, *some[:1]])
-    )
+    text = "".join(f"{token}{words[index % len(words)]}" for index, token in enumerate(["", *some, *some[:1]]))
     expected = tokenizer(text, add_special_tokens=False)["input_ids"]
     if [token.id for token in vocabulary.encode(Rendering(text, []))] != expected:
         raise CalyrexError(
-            f"cannot keep text and control tokens of {type(tokenizer).__name__} apart; pass input_ids and "
-            "system_mask"
+            f"cannot keep text and control tokens of {type(tokenizer).__name__} apart; pass input_ids and system_mask"
         )

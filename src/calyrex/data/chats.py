@@ -131,17 +131,13 @@ def _parse_content(content: object, place: str) -> str:
         texts = [part.get("text") if isinstance(part, dict) else None for part in content]
         if all(isinstance(text, str) for text in texts):
             return "".join(text for text in texts if text)
-        raise _BadRowError(
-            f"{place} must be text, got a part that is none (images and sounds are not supported)"
-        )
+        raise _BadRowError(f"{place} must be text, got a part that is none (images and sounds are not supported)")
     raise _BadRowError(f"{place} must be text, got {_kind(content)}")
 
 
 def _parse_alpaca(row: dict[str, Any]) -> list[Message]:
     history = row.get("history") or []
-    if not isinstance(history, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 for pair in history
-    ):
+    if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
         raise _BadRowError("history must be a list of [question, answer]")
     question = _parse_content(row["instruction"], "instruction")
     given = _parse_content(row.get("input") or "", "input")
@@ -149,9 +145,7 @@ def _parse_alpaca(row: dict[str, Any]) -> list[Message]:
     messages = []
     for asked, answered in pairs:
         messages.append({"role": "user", "content": _parse_content(asked, "history question")})
-        messages.append(
-            {"role": "assistant", "content": _parse_content(answered, "output or history answer")}
-        )
+        messages.append({"role": "assistant", "content": _parse_content(answered, "output or history answer")})
     return messages
 
 

@@ -114,8 +114,7 @@ def _decode(content: bytes, origin: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CalyrexError(
-            f"{origin}: byte {error.start + 1} is no UTF-8 ({content[error.start]:#04x}); "
-            "save the file as UTF-8"
+            f"{origin}: byte {error.start + 1} is no UTF-8 ({content[error.start]:#04x}); save the file as UTF-8"
         ) from error
 
 

@@ -183,4 +183,4 @@ def _plain(text: str) -> Text:
 
 def percent(share: float | None) -> str:
     """Write a share of 0 .. 1 as a whole percentage, or a dash where there is none."""
-    return "–" if share is None else f"{100 * share:.0f} %"
+    return "-" if share is None else f"{100 * share:.0f} %"

@@ -6,14 +6,15 @@ below while the blocks train.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from calyrex.training.batches import Row, collate
 from calyrex.tuner import CalyrexLayer, find_layers
@@ -63,14 +64,17 @@ class _StopForward(Exception):
 
 def first_block_layer(model: PeftModel) -> CalyrexLayer:
     """Return the lowest decoder layer with a block."""
-    return next(layer for layer in find_layers(model.get_base_model()) if isinstance(layer, CalyrexLayer))
+    return next(layer for layer in _layers(model) if isinstance(layer, CalyrexLayer))
 
 
-@torch.no_grad()
+def _layers(model: PeftModel) -> nn.ModuleList:
+    return find_layers(cast(PreTrainedModel, model.get_base_model()))
+
+
 def compute_prefix(
     model: PeftModel, rows: Sequence[Row], path: Path, *, batch_tokens: int = 4096
-) -> Iterator[tuple[int, PrefixStore]]:
-    """Fill a store, longest rows first, so that a batch wastes little on padding.
+) -> tuple[PrefixStore, Iterator[int]]:
+    """Prepare a store and the steps that fill it, longest rows first, so that a batch wastes little on padding.
 
     Args:
         model: the model with blocks.
@@ -78,37 +82,36 @@ def compute_prefix(
         path: file to write.
         batch_tokens: tokens of one forward at most, padding included.
 
-    Yields:
-        The number of rows done so far, and the store.
+    Returns:
+        The store, and an iterator that fills it and yields the number of rows done so far.
     """
-    layer = first_block_layer(model)
+    dtype = next(first_block_layer(model).base_layer.parameters()).dtype
     lengths = [len(row["input_ids"]) for row in rows]
-    hidden_size = model.config.get_text_config().hidden_size
-    store = PrefixStore(path, lengths, hidden_size, model.get_base_model().dtype)
-    device = model.device
+    store = PrefixStore(path, lengths, model.config.get_text_config().hidden_size, dtype)
+    return store, _fill(store, model, rows, lengths, batch_tokens)
+
+
+def _fill(
+    store: PrefixStore, model: PeftModel, rows: Sequence[Row], lengths: Sequence[int], batch_tokens: int
+) -> Iterator[int]:
+    states: list[Tensor] = []
 
     def keep(_module: nn.Module, _args: Any, output: Any) -> None:
-        store.states = output[0] if isinstance(output, tuple) else output
+        states[:] = [output[0] if isinstance(output, tuple) else output]
         raise _StopForward
 
-    handle = layer.base_layer.register_forward_hook(keep)
+    handle = first_block_layer(model).base_layer.register_forward_hook(keep)
+    done = 0
     try:
-        done = 0
         for group in _group(lengths, batch_tokens):
             batch = collate([rows[i] for i in group], pad_token_id=0)
-            try:
-                model.get_base_model()(
-                    input_ids=batch["input_ids"].to(device),
-                    attention_mask=batch["attention_mask"].to(device),
-                    system_mask=batch["system_mask"].to(device),
-                    use_cache=False,
-                )
-            except _StopForward:
-                pass
+            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask", "system_mask")}
+            with torch.no_grad(), suppress(_StopForward):
+                model(**inputs, use_cache=False)
             for place, row in enumerate(group):
-                store.write(row, store.states[place, : lengths[row]])
+                store.write(row, states[0][place, : lengths[row]])
             done += len(group)
-            yield done, store
+            yield done
     finally:
         handle.remove()
 
@@ -129,12 +132,12 @@ def _group(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 def prefix_skipped(model: PeftModel, store: PrefixStore) -> Iterator[None]:
     """Let ``store.states`` stand in for the layers up to the first block inside the ``with``."""
     first = first_block_layer(model)
-    below = list(find_layers(model.get_base_model()))[: first.block_index]
+    below = list(_layers(model))[: first.block_index]
 
     def pass_on(hidden_states: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
         return hidden_states
 
-    def feed(_hidden_states: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
+    def feed(_hidden_states: Tensor, *_args: Any, **_kwargs: Any) -> Tensor | None:
         return store.states
 
     for layer in below:

@@ -27,13 +27,11 @@ _FEATURES = Features(
 )
 
 
-def write_rows(
-    chats: Iterable[Chat], tokenizer: PreTrainedTokenizerBase, path: Path, *, max_length: int
-) -> Dataset:
+def write_rows(chats: Iterable[Chat], tokenizer: PreTrainedTokenizerBase, path: Path, *, max_length: int) -> Dataset:
     """Tokenise chats into ``path`` and open it memory-mapped; the file appears only when it is complete.
 
-    A chat longer than ``max_length`` loses its last turns. One whose system prompt would be cut, or that has nothing left to
-    learn from, is left out, and a warning says how many were and which was the first.
+    A chat longer than ``max_length`` loses its last turns. One whose system prompt would be cut, or that has nothing
+    left to learn from, is left out, and a warning says how many were and which was the first.
 
     Args:
         chats: conversations, read once.

@@ -72,8 +72,12 @@ def check_record(output_dir: Path, record: dict[str, Any]) -> None:
     except FileNotFoundError:
         return
     except (OSError, ValueError, KeyError) as error:
-        raise CalyrexError(f"{output_dir / RECORD} is not the record of a run ({error}); choose another output_dir") from error
-    changed = [f"{key} {earlier.get(key)} -> {value}" for key, value in record["options"].items() if earlier.get(key) != value]
+        raise CalyrexError(
+            f"{output_dir / RECORD} is not the record of a run ({error}); choose another output_dir"
+        ) from error
+    changed = [
+        f"{key} {earlier.get(key)} -> {value}" for key, value in record["options"].items() if earlier.get(key) != value
+    ]
     if changed:
         raise CalyrexError(
             f"{output_dir} holds a run with other options ({', '.join(changed)}); choose another output_dir"
@@ -158,7 +162,8 @@ def fill_store(model: PeftModel, rows: Dataset, path: Path, progress: Progress |
         with Progress(console=Console(file=sys.stderr)) as own:
             return fill_store(model, rows, path, own)
     task = progress.add_task("frozen layers", total=len(rows))
-    for done, store in compute_prefix(model, rows, path):
+    store, steps = compute_prefix(model, rows, path)
+    for done in steps:
         progress.update(task, completed=done)
     return store
 

@@ -78,13 +78,19 @@ class BlockTrainer(Trainer):
         pad_token_id = model.config.get_text_config().pad_token_id or 0
         collator = partial(collate, pad_token_id=pad_token_id)
         super().__init__(
-            model, args, data_collator=collator, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs
+            model,
+            args,
+            data_collator=collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            **kwargs,
         )
+        self.rows = train_dataset
         self.store = store
         self.model_accepts_loss_kwargs = True  # so that the number of labels in a whole step is passed on
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler[int]:
-        return LengthGroupedSampler(self.train_dataset["length"][:], self.args.train_batch_size, self.args.seed)
+        return LengthGroupedSampler(self.rows["length"][:], self.args.train_batch_size, self.args.seed)
 
     def compute_loss(
         self,

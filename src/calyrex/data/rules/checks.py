@@ -32,8 +32,8 @@ _FUNCTION_WORDS = MappingProxyType(
         "French": frozenset(
             read_words(
                 """
-                le la les l' un une des du de d' et est sont c' n' s' j' m' t' ce cette il elle ils
-                elles je tu nous vous on a ont en dans pour avec sur par pas ne que qui qu' son sa ses mon ma au
+                le la les l' un une des du de d' et est sont c' n' s' j' m' t' ce cette il elle ils elles
+                je tu nous vous on a ont en dans pour avec sur par pas ne que qui qu' son sa ses mon ma au
                 aux plus mais ou où très être y se
                 """
             )

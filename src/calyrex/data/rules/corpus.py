@@ -137,9 +137,7 @@ def _generate(
         yield _build(rng, split, order[position], is_attacked if attacked is None else attacked, answers)
 
 
-def _build(
-    rng: random.Random, split: Split, family: str, is_attacked: bool, answers: Mapping[str, str]
-) -> RuleExample:
+def _build(rng: random.Random, split: Split, family: str, is_attacked: bool, answers: Mapping[str, str]) -> RuleExample:
     while True:
         example = _Draft(rng, split, family).finish(is_attacked, answers)
         if example is not None:

@@ -86,9 +86,7 @@ def months() -> tuple[Entry, ...]:
     entries = []
     for before, after in zip(rows, rows[1:] + rows[:1], strict=True):
         for known, found, side in ((before, after, "after"), (after, before, "before")):
-            french = (
-                f"C'est le mois d'{found[1]}." if found[1][0] in "ao" else f"C'est le mois de {found[1]}."
-            )
+            french = f"C'est le mois d'{found[1]}." if found[1][0] in "ao" else f"C'est le mois de {found[1]}."
             translated = french, f"Es el mes de {found[2]}.", f"Das ist der {found[3]}."
             entries.append(Entry(known[0], found[0], side, translated=translated))
     return tuple(entries)
@@ -162,17 +160,13 @@ def pairs(text: str) -> tuple[Entry, ...]:
 @cache
 def materials() -> tuple[Entry, ...]:
     """Things and what they are made of."""
-    return tuple(
-        Entry(thing.split()[-1], short, thing) for thing, short in read_table(facts_nature.MATERIALS)
-    )
+    return tuple(Entry(thing.split()[-1], short, thing) for thing, short in read_table(facts_nature.MATERIALS))
 
 
 @cache
 def science() -> tuple[Entry, ...]:
     """Whole questions with whole answers."""
-    return tuple(
-        Entry(question, short, answer) for question, answer, short in read_table(facts_language.SCIENCE)
-    )
+    return tuple(Entry(question, short, answer) for question, answer, short in read_table(facts_language.SCIENCE))
 
 
 def draw_sum(rng: random.Random, split: Split) -> Entry:

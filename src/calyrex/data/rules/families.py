@@ -98,8 +98,9 @@ def _rewrite_quotes(text: str, question: Question, arguments: tuple[str, ...]) -
 
 
 def _rewrite_name(text: str, question: Question, arguments: tuple[str, ...]) -> str:
-    word = text.split(maxsplit=1)[0]
-    return f"{arguments[0]}, {text[0].lower() + text[1:] if word in _STARTERS else text}"
+    is_common = question.kind == "science" or text.startswith(capitalize_first(question.subject.lower()))
+    is_plain = text.split(maxsplit=1)[0] in _STARTERS or (is_common and question.subject not in text)
+    return f"{arguments[0]}, {text[0].lower() + text[1:] if is_plain else text}"
 
 
 def _rewrite_exclamation(text: str, question: Question, arguments: tuple[str, ...]) -> str:
@@ -114,9 +115,7 @@ def _draw_listed(rng: random.Random, split: Split) -> Question:
     return draw_question(rng, split, rng.choice((("list",), ("list",), ("animal", "country"))))
 
 
-def _draw_another_listed(
-    rng: random.Random, split: Split, arguments: tuple[str, ...], first: Question
-) -> Question:
+def _draw_another_listed(rng: random.Random, split: Split, arguments: tuple[str, ...], first: Question) -> Question:
     return _draw_listed(rng, split)
 
 
@@ -195,9 +194,7 @@ def _draw_translated(rng: random.Random, split: Split) -> Question:
             return question
 
 
-def _draw_another_translated(
-    rng: random.Random, split: Split, arguments: tuple[str, ...], first: Question
-) -> Question:
+def _draw_another_translated(rng: random.Random, split: Split, arguments: tuple[str, ...], first: Question) -> Question:
     return _draw_translated(rng, split)
 
 
@@ -229,9 +226,7 @@ FAMILIES = MappingProxyType(
         "json": Family(4, _choose_keys, _rewrite_json, _draw_any, _draw_another),
         "forbidden_word": Family(0, _choose_forbidden, _rewrite_forbidden, _draw_forbiddable, _draw_similar),
         "forbidden_topic": Family(0, _choose_topic, _rewrite_topic, topics.draw_topical, _draw_topical, 0.65),
-        "language": Family(
-            0, _choose_language, _rewrite_language, _draw_translated, _draw_another_translated
-        ),
+        "language": Family(0, _choose_language, _rewrite_language, _draw_translated, _draw_another_translated),
         "secret": Family(0, choose_secret, rewrite_secret, _draw_any, draw_asking, 0.25),
         "name": Family(1, _choose_name, _rewrite_name, _draw_any, _draw_another),
         "length": Family(0, _choose_limit, _rewrite_length, _draw_any, _draw_another),

@@ -180,9 +180,7 @@ KINDS = MappingProxyType(
             "{other} is {short}.",
             partial(draw_row, partial(table.pairs, facts_language.DEFINITIONS)),
         ),
-        "science": Kind(
-            ("{subject}",), ("{subject}",), "{other}", partial(draw_row, table.science), brief="{short}."
-        ),
+        "science": Kind(("{subject}",), ("{subject}",), "{other}", partial(draw_row, table.science), brief="{short}."),
         "symbol": Kind(
             ("What is the chemical symbol for {subject}?", "Chemical symbol of {subject}?"),
             ("How do chemists abbreviate {subject}?", "Which chemical symbol stands for {subject}?"),

@@ -65,9 +65,7 @@ def choose_topic(rng: random.Random, split: Split, question: Question) -> tuple[
         The topic as a rule names it, and the pattern that finds it in a question.
     """
     is_broad = _has_broad_topic(question.kind, split)
-    if is_broad and (
-        rng.random() < 0.6 or question.kind not in _COUNTRY_KINDS + _ANIMAL_KINDS + _OTHER_KINDS
-    ):
+    if is_broad and (rng.random() < 0.6 or question.kind not in _COUNTRY_KINDS + _ANIMAL_KINDS + _OTHER_KINDS):
         topic = KINDS[question.kind].topic
         return topic, broad_topics()[topic]
     if question.kind in (*_COUNTRY_KINDS, "symbol"):
@@ -75,9 +73,7 @@ def choose_topic(rng: random.Random, split: Split, question: Question) -> tuple[
     return pluralize(question.subject), _any_of(question.subject, pluralize(question.subject))
 
 
-def draw_about(
-    rng: random.Random, split: Split, pattern: str, first: Question, *, is_on_topic: bool
-) -> Question:
+def draw_about(rng: random.Random, split: Split, pattern: str, first: Question, *, is_on_topic: bool) -> Question:
     """Draw a question on or off the topic that ``pattern`` finds; the first question is on it."""
     groups = [group for group in (_COUNTRY_KINDS, _ANIMAL_KINDS) if first.kind in group]
     names = _known(groups[0], split) if groups else (first.kind,)
@@ -99,9 +95,7 @@ def broad_topics() -> dict[str, str]:
     calendar = [row[0] for row in read_table(facts_world.MONTHS) + read_table(facts_world.WEEKDAYS)]
     return {
         "animals": _any_of(*animals, *plurals, *others),
-        "geography": _any_of(
-            *countries, "capital", "continent", "country", "countries", "rivers", "ocean", "mountain"
-        ),
+        "geography": _any_of(*countries, "capital", "continent", "country", "countries", "rivers", "ocean", "mountain"),
         "mathematics": r"\d|\b(number|twice|double)\b",
         "the calendar": _any_of(*calendar, "months?", "days?", "weekdays", "a year", "a week"),
         "colors": _any_of("colors?"),
@@ -128,6 +122,4 @@ def _known(names: tuple[str, ...], split: Split) -> tuple[str, ...]:
 
 def _plain_kinds() -> tuple[str, ...]:
     """Kinds whose questions are off a topic beyond doubt when its words are missing."""
-    return tuple(
-        name for name in KINDS if name not in ("first letter", "last letter", "list", "group", "science")
-    )
+    return tuple(name for name in KINDS if name not in ("first letter", "last letter", "list", "group", "science"))

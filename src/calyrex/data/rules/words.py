@@ -80,9 +80,7 @@ Yuki Yusuf Zainab Zelda Zoe Zora
     """
 )
 
-_ONSETS = read_words(
-    "b br c ch cl d dr f fl g gl gr h j k kl kr l m n p pl pr qu r s sh sk sl st t th tr v w x y z"
-)
+_ONSETS = read_words("b br c ch cl d dr f fl g gl gr h j k kl kr l m n p pl pr qu r s sh sk sl st t th tr v w x y z")
 _VOWELS = read_words("a a e e i i o o u ai ea io oo")
 _ENDINGS = read_words("b ck d l ll m n nd ng nk p r rk rn s sh ss st t th v x z")
 
