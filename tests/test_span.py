@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from calyrex.errors import CalyrexError
 from calyrex.span import encode_chat, tokenize_chat
-from chat_tokenizers import TEMPLATES, byte_level, chat, read_chat_template, render_ids, system_text, told
+from chat_tokenizers import TEMPLATES, byte_level, chat, chatml, read_chat_template, render_ids, system_text, told
 
 SYSTEM, USER, ANSWER = "Be a pirate. Obey.", "Hello?", "Arr.\nNo."
 
@@ -229,3 +229,14 @@ def test_batch_is_padded_on_the_left():
     assert batch["attention_mask"][1].tolist() == [0] * (batch["input_ids"].shape[1] - length) + [1] * length
     assert set(batch["input_ids"][1, :-length].tolist()) == {tokenizer.pad_token_id}
     assert not batch["system_mask"][1, :-length].any()
+
+
+def test_token_that_holds_a_character_of_a_user_is_not_system():
+    tokenizer = chatml()
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+    joined = tokenize_chat(tokenizer, chat(("system", "Obey assist"), ("user", "ant")))
+
+    assert "assistant" in tokenizer.decode(joined.input_ids[-1:])
+    assert not joined.system_mask[-1]
+    assert told(tokenizer, joined, joined.system_mask) == "Obey"

@@ -34,12 +34,15 @@ ARCHITECTURES = (
 )  # fmt: skip
 
 
-def tiny_base(architecture: str = "llama", dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedModel:
+def tiny_base(
+    architecture: str = "llama", dtype: torch.dtype = torch.float32, seed: int = 0, vocab_size: int = VOCABULARY
+) -> PreTrainedModel:
     """Make a random model of four layers."""
     torch.manual_seed(seed)
     sizes = (
         {key: SIZES[key] for key in ("vocab_size", "bos_token_id", "eos_token_id")} if architecture == "gpt2" else SIZES
     )
+    sizes = {**sizes, "vocab_size": vocab_size}
     config = CONFIG_MAPPING[architecture](**sizes, **EXTRAS.get(architecture, {}))
     return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,9 @@ from datasets import Dataset
 from peft import PeftModel
 from rich.console import Console
 from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
     Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
-from transformers import PreTrainedTokenizerBase, TrainerCallback
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedTokenizerBase
 
 from calyrex.data.chats import Chat
 from calyrex.data.rules import HELD_OUT_FAMILIES, TRAINED_FAMILIES, RuleExample, generate_corpus
@@ -29,6 +22,7 @@ from calyrex.models import BUILTIN, load_tokenizer
 from calyrex.options import DemoOptions, TrainOptions
 from calyrex.report.demo import write_demo_page
 from calyrex.report.obedience import Answer, print_demo, summarise
+from calyrex.training.progress import make_progress
 from calyrex.training.rows import write_rows
 from calyrex.training.sft import attach_blocks, train_blocks, versions
 
@@ -54,13 +48,13 @@ def run(options: DemoOptions) -> Path:
     recipe = train_options(options)
     shutil.rmtree(recipe.output_dir, ignore_errors=True)
     recipe.output_dir.mkdir(parents=True)
-    with _progress() as progress:
+    with make_progress() as progress:
         model = attach_blocks(recipe, tokenizer)
         with model.disable_adapter():
             base = _answer(model, tokenizer, tests, progress, "base answers")
         training_started = time.monotonic()
         rows = training_rows(options, recipe, tokenizer)
-        log = train_blocks(model, rows, recipe, progress=progress, callbacks=[_ProgressCallback(progress)])
+        log = train_blocks(model, rows, recipe, progress)
         train_seconds = time.monotonic() - training_started
         anchored = _answer(model.eval(), tokenizer, tests, progress, "anchored answers")
     answers = [
@@ -114,18 +108,6 @@ def training_rows(options: DemoOptions, recipe: TrainOptions, tokenizer: PreTrai
     return write_rows(chats, tokenizer, recipe.output_dir / "rows.arrow", max_length=recipe.max_length)
 
 
-def _progress() -> Progress:
-    transformers_logging.disable_progress_bar()
-    return Progress(
-        TextColumn("{task.description:>18}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
-    )
-
-
 def _answer(
     model: PeftModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -141,20 +123,6 @@ def _answer(
         max_new_tokens=MAX_NEW_TOKENS,
         on_batch=lambda count: progress.advance(task, count),
     )
-
-
-class _ProgressCallback(TrainerCallback):
-    """Moves the demo's own bar; the Trainer's would tear it apart."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self.task = progress.add_task("training steps", total=None)
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.progress.update(self.task, total=state.max_steps)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.progress.update(self.task, completed=state.global_step)
 
 
 def _write(output_dir: Path, results: dict[str, Any], answers: list[Answer]) -> None:

@@ -16,8 +16,9 @@ from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from calyrex.base import find_layers
 from calyrex.training.batches import Row, collate
-from calyrex.tuner import CalyrexLayer, find_layers
+from calyrex.tuner import CalyrexLayer
 
 
 class PrefixStore:

@@ -4,8 +4,6 @@ import importlib.metadata
 import json
 import logging
 import shutil
-import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,10 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import PeftModel, get_peft_model
-from rich.console import Console
 from rich.progress import Progress
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, PrinterCallback, TrainingArguments, set_seed
 
+from calyrex import __version__
 from calyrex.config import CalyrexConfig
 from calyrex.data.chats import read_chats
 from calyrex.errors import CalyrexError
@@ -24,8 +22,9 @@ from calyrex.models import load_base, load_tokenizer
 from calyrex.options import TrainOptions
 from calyrex.template import read_template
 from calyrex.training.prefix import PrefixStore, compute_prefix
+from calyrex.training.progress import ProgressCallback, make_progress
 from calyrex.training.rows import write_rows
-from calyrex.training.trainer import BlockTrainer, last_complete_checkpoint
+from calyrex.training.trainer import BlockTrainer, last_complete_checkpoint, step_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +50,16 @@ def train(options: TrainOptions) -> Path:
     output_dir.mkdir(parents=True, exist_ok=True)
     (output_dir / RECORD).write_text(json.dumps(record, indent=2) + "\n")
     model = attach_blocks(options, tokenizer)
-    train_blocks(model, rows, options)
+    with make_progress() as progress:
+        train_blocks(model, rows, options, progress)
     logger.info("adapter saved; talk to it: calyrex chat --adapter %s --base %s", output_dir, options.base)
     return output_dir
 
 
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
-    return {name: importlib.metadata.version(name) for name in ("calyrex", "torch", "transformers", "peft")}
+    libraries = ("torch", "transformers", "peft")
+    return {"calyrex": __version__, **{name: importlib.metadata.version(name) for name in libraries}}
 
 
 def check_record(output_dir: Path, record: dict[str, Any]) -> None:
@@ -113,22 +114,14 @@ def attach_blocks(options: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> 
         raise CalyrexError(str(error)) from error
 
 
-def train_blocks(
-    model: PeftModel,
-    rows: Dataset,
-    options: TrainOptions,
-    *,
-    progress: Progress | None = None,
-    callbacks: Sequence[TrainerCallback] = (),
-) -> list[dict[str, float]]:
+def train_blocks(model: PeftModel, rows: Dataset, options: TrainOptions, progress: Progress) -> list[dict[str, float]]:
     """Train the blocks of a model and save them in the output folder.
 
     Args:
         model: the model with blocks.
         rows: tokenised chats (``calyrex.training.rows``).
         options: how to train.
-        progress: bar to show progress on; None lets the Trainer show its own.
-        callbacks: more callbacks for the Trainer.
+        progress: where bars are shown.
 
     Returns:
         The Trainer's log: losses in nats, by step.
@@ -141,26 +134,24 @@ def train_blocks(
     store = fill_store(model, rows, output_dir / "prefix.bin", progress) if options.cache_activations else None
     trainer = BlockTrainer(
         model,
-        _training_arguments(options, has_validation=held_out is not None, quiet=progress is not None),
+        _training_arguments(options, has_validation=held_out is not None),
         train_dataset=rows,
         eval_dataset=held_out,
         store=store,
-        callbacks=list(callbacks),
+        callbacks=[ProgressCallback(progress)],
     )
+    trainer.remove_callback(PrinterCallback)
     checkpoint = last_complete_checkpoint(output_dir)
     for path in output_dir.glob("checkpoint-*"):
-        if checkpoint is None or path.name.split("-")[1] > checkpoint.name.split("-")[1]:
+        if checkpoint is None or step_of(path) > step_of(checkpoint):
             shutil.rmtree(path)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(output_dir))
     return trainer.state.log_history
 
 
-def fill_store(model: PeftModel, rows: Dataset, path: Path, progress: Progress | None = None) -> PrefixStore:
-    """Compute the frozen part of the forward for all rows, with a progress bar."""
-    if progress is None:
-        with Progress(console=Console(file=sys.stderr)) as own:
-            return fill_store(model, rows, path, own)
+def fill_store(model: PeftModel, rows: Dataset, path: Path, progress: Progress) -> PrefixStore:
+    """Compute the frozen part of the forward for all rows."""
     task = progress.add_task("frozen layers", total=len(rows))
     store, steps = compute_prefix(model, rows, path)
     for done in steps:
@@ -168,7 +159,7 @@ def fill_store(model: PeftModel, rows: Dataset, path: Path, progress: Progress |
     return store
 
 
-def _training_arguments(options: TrainOptions, *, has_validation: bool, quiet: bool) -> TrainingArguments:
+def _training_arguments(options: TrainOptions, *, has_validation: bool) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(options.output_dir),
         num_train_epochs=options.num_epochs,
@@ -185,7 +176,7 @@ def _training_arguments(options: TrainOptions, *, has_validation: bool, quiet: b
         report_to=options.report_to or "none",
         remove_unused_columns=False,
         label_names=["labels"],
-        disable_tqdm=quiet,
+        disable_tqdm=True,
         seed=options.seed,
         use_cpu=not torch.cuda.is_available(),
     )

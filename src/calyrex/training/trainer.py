@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import PeftModel
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from calyrex.errors import CalyrexError
 from calyrex.training.batches import collate
 from calyrex.training.loss import answer_loss
 from calyrex.training.prefix import PrefixStore, prefix_skipped
@@ -109,6 +111,16 @@ class BlockTrainer(Trainer):
         with prefix_skipped(self.accelerator.unwrap_model(model), self.store):
             return answer_loss(model, head, labels, num_items_in_batch, **inputs)
 
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        try:
+            super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors hide ENOSPC in their own
+            step = self.state.global_step
+            raise CalyrexError(
+                f"cannot write the checkpoint of step {step} in {self.args.output_dir} ({str(error).splitlines()[0]}); "
+                f"make room and give the same command again: it goes on from the checkpoint before"
+            ) from error
+
     def prediction_step(
         self,
         model: nn.Module,
@@ -126,8 +138,13 @@ def last_complete_checkpoint(output_dir: Path) -> Path | None:
 
     The Trainer writes ``trainer_state.json`` last; a folder where it is missing or cut off was interrupted.
     """
-    checkpoints = sorted(output_dir.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    checkpoints = sorted(output_dir.glob("checkpoint-*"), key=step_of)
     return next((path for path in reversed(checkpoints) if _is_complete(path)), None)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step after which a checkpoint was written."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def _is_complete(checkpoint: Path) -> bool:

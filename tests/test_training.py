@@ -1,0 +1,275 @@
+"""Training moves only the blocks, learns, resumes exactly, and loses nothing when it is killed."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from peft import PeftModel
+from safetensors.torch import load_file
+
+from calyrex.cli import main
+from calyrex.data.chats import Chat
+from calyrex.errors import CalyrexError
+from calyrex.training.batches import collate
+from calyrex.training.loss import answer_logits, answer_loss
+from calyrex.training.prefix import compute_prefix, prefix_skipped
+from calyrex.training.rows import write_rows
+from calyrex.training.trainer import LengthGroupedSampler, last_complete_checkpoint
+from chat_tokenizers import chatml
+from tiny import batch, tiny_anchored, tiny_base
+
+
+@pytest.fixture
+def base_folder(tmp_path: Path) -> Path:
+    """A tiny base with a chat tokenizer, on disk."""
+    folder = tmp_path / "base"
+    tokenizer = chatml()
+    base = tiny_base(vocab_size=len(tokenizer))
+    base.config.eos_token_id = base.generation_config.eos_token_id = tokenizer.eos_token_id
+    base.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def data_file(tmp_path: Path) -> Path:
+    """Forty chats whose system prompt asks for a letter."""
+    path = tmp_path / "chats.jsonl"
+    rows = [
+        {
+            "messages": [
+                {"role": "system", "content": f"Say {letter}."},
+                {"role": "user", "content": "Now" * (1 + number % 3)},
+                {"role": "assistant", "content": letter * 3},
+            ]
+        }
+        for number, letter in enumerate("abcdefgh" * 5)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def train_command(base: Path, data: Path, output_dir: Path, *more: str) -> list[str]:
+    flags = {
+        "data": data, "base": base, "output-dir": output_dir, "placement": "3,4", "batch-size": 4, "save-steps": 3,
+        "num-epochs": 2, "logging-steps": 5, "dtype": "float32", "learning-rate": "1e-2",
+    }  # fmt: skip
+    return ["train", *(word for name, value in flags.items() for word in (f"--{name}", str(value))), *more]
+
+
+FULL_DISK = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+{limit}
+from calyrex.cli import main
+sys.exit(main({arguments!r}))
+"""
+"""Runs the command line where no file may grow past a size, as on a disk that is full."""
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "adapter_model.safetensors")
+
+
+def folder_hash(folder: Path) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.safetensors")))).hexdigest()
+
+
+def test_training_learns_and_leaves_the_base_as_it_was(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
+    before = folder_hash(base_folder)
+
+    assert main(train_command(base_folder, data_file, tmp_path / "run")) == 0
+
+    state = json.loads((last_complete_checkpoint(tmp_path / "run") / "trainer_state.json").read_text())
+    losses = [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+    assert losses[-1] < losses[0]
+    assert folder_hash(base_folder) == before
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["options"]["learning_rate"] == 1e-2
+    assert set(record["versions"]) == {"calyrex", "torch", "transformers", "peft"}
+    loaded = PeftModel.from_pretrained(tiny_base(vocab_size=len(chatml())), tmp_path / "run")
+    assert loaded.peft_config["default"].system_template["opening"]
+
+
+def test_stored_activations_give_the_same_weights(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
+    assert main(train_command(base_folder, data_file, tmp_path / "plain")) == 0
+    assert main(train_command(base_folder, data_file, tmp_path / "stored", "--cache-activations")) == 0
+
+    plain, stored = weights(tmp_path / "plain"), weights(tmp_path / "stored")
+    for name, weight in plain.items():  # batches of another shape round differently in the frozen layers
+        torch.testing.assert_close(stored[name], weight, atol=2e-3, rtol=1e-2)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_killed_run_resumes_and_ends_with_the_same_weights(
+    base_folder: Path, data_file: Path, tmp_path: Path, stored: bool
+) -> None:
+    more = ["--cache-activations"] if stored else []
+    assert main(train_command(base_folder, data_file, tmp_path / "whole", *more)) == 0
+    killed = tmp_path / "killed"
+    command = [sys.executable, "-m", "calyrex", *train_command(base_folder, data_file, killed, *more)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while process.poll() is None and last_complete_checkpoint(killed) is None:
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    assert main(train_command(base_folder, data_file, killed, *more)) == 0
+
+    whole, resumed = weights(tmp_path / "whole"), weights(killed)
+    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
+
+
+def test_a_checkpoint_that_was_cut_off_is_not_resumed_from(tmp_path: Path) -> None:
+    for name, text in (("checkpoint-9", '{"global_step": 9}'), ("checkpoint-12", '{"global'), ("checkpoint-15", None)):
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / "trainer_state.json").write_text(text)
+
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-9"
+
+
+def test_a_folder_with_another_run_is_refused_by_the_options_that_differ(
+    base_folder: Path, data_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(train_command(base_folder, data_file, tmp_path / "run")) == 0
+    before = weights(tmp_path / "run")
+
+    assert main(train_command(base_folder, data_file, tmp_path / "run", "--seed", "4")) == 2
+
+    assert "seed 0 -> 4" in capsys.readouterr().err.splitlines()[-1]
+    assert all(torch.equal(weight, before[name]) for name, weight in weights(tmp_path / "run").items())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--placement", "9"], "layers between 1 and 4, got 9"),
+        (["--placement", "middle"], "got 'middle'"),
+        (["--max-length", "3"], "no chat to train on among 40 read"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(
+    base_folder: Path,
+    data_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    message: str,
+) -> None:
+    assert main(train_command(base_folder, data_file, tmp_path / "run", *more)) == 2
+
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_broken_line_is_named(
+    base_folder: Path, data_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_file.write_text(data_file.read_text() + '\n{"messages": [')
+
+    assert main(train_command(base_folder, data_file, tmp_path / "run")) == 2
+
+    assert "line 41" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_full_disk_during_a_checkpoint_is_one_line_and_loses_nothing(
+    base_folder: Path, data_file: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "calyrex", *train_command(base_folder, data_file, run)]
+    assert main(train_command(base_folder, data_file, tmp_path / "whole")) == 0
+    size = (tmp_path / "whole" / "checkpoint-20" / "optimizer.pt").stat().st_size
+
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size - 1},) * 2)"
+    full = subprocess.run(
+        [sys.executable, "-c", FULL_DISK.format(limit=limit, arguments=command[3:])], stderr=subprocess.PIPE
+    )
+
+    assert full.returncode == 2
+    assert b"cannot write the checkpoint of step 3" in full.stderr.splitlines()[-1]
+    assert b"Traceback" not in full.stderr
+    assert subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
+    assert all(torch.equal(weights(run)[name], weight) for name, weight in weights(tmp_path / "whole").items())
+
+
+def test_the_loss_is_the_mean_over_the_answers_tokens() -> None:
+    input_ids, system_mask = batch()
+    model = tiny_anchored()
+    labels = input_ids.clone()
+    labels[:, :7] = -100
+    logits = model(input_ids, system_mask=system_mask).logits.log_softmax(-1)
+    nats = [-logits[b, t - 1, input_ids[b, t]] for b in range(2) for t in range(7, 12)]
+
+    head = model.get_base_model().get_output_embeddings()
+    loss = answer_loss(model, head, labels, input_ids=input_ids, system_mask=system_mask)
+    selected, targets = answer_logits(model, head, labels, input_ids=input_ids, system_mask=system_mask)
+
+    torch.testing.assert_close(loss, torch.stack(nats).mean())
+    assert selected.shape == (10, 100)
+    assert torch.equal(targets, input_ids[:, 7:].flatten())
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma2", "gemma3_text", "gpt2", "mixtral"])
+def test_the_stored_prefix_stands_in_for_the_frozen_layers(architecture: str, tmp_path: Path) -> None:
+    input_ids, system_mask = batch()
+    model = tiny_anchored(architecture)
+    rows = [
+        {"input_ids": ids[:length].tolist(), "system_mask": mask[:length].tolist(), "assistant_mask": [True] * length}
+        for ids, mask, length in zip(input_ids, system_mask, (12, 9), strict=True)
+    ]
+    inputs = collate(rows, pad_token_id=0)
+    labels = inputs.pop("labels")
+    expected = model(**inputs).logits
+
+    store, steps = compute_prefix(model, rows, tmp_path / "prefix.bin", batch_tokens=12)
+    assert list(steps) == [1, 2]
+    store.states = store.load([0, 1], labels.shape[1])
+    with prefix_skipped(model, store):
+        logits = model(**inputs, use_cache=False).logits
+
+    torch.testing.assert_close(logits[0], expected[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(logits[1, :9], expected[1, :9], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(model(**inputs).logits, expected)
+
+
+def test_batches_hold_rows_of_similar_length_and_depend_on_seed_and_epoch_alone() -> None:
+    lengths = [1 + 7 * i % 50 for i in range(64)]
+    sampler = LengthGroupedSampler(lengths, batch_size=8, seed=0)
+    first = list(sampler)
+    sampler.set_epoch(1)
+    second = list(sampler)
+    sampler.set_epoch(0)
+
+    assert list(sampler) == first
+    assert first != second
+    assert sorted(first) == list(range(64))
+    spreads = [max(group) - min(group) for group in ([lengths[i] for i in first[b : b + 8]] for b in range(0, 64, 8))]
+    assert sum(spreads) / len(spreads) < 30
+
+
+def chat(system: str, *turns: tuple[str, str]) -> Chat:
+    messages = [{"role": "system", "content": system}, *({"role": r, "content": c} for r, c in turns)]
+    return Chat(messages=messages, tools=None, origin="chats.jsonl line 1")
+
+
+def test_a_long_chat_loses_its_last_turns_and_never_its_system_prompt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = chat("Be kind.", ("user", "Hi"), ("assistant", "Yes"), ("user", "So?"), ("assistant", "word " * 50))
+    cut_system = chat("rule " * 60, ("user", "Hi"), ("assistant", "Yes"))
+
+    rows = write_rows([long, cut_system], chatml(), tmp_path / "rows.arrow", max_length=60)
+
+    assert isinstance(rows, Dataset)
+    assert rows["length"][:] == [60]
+    assert any(rows[0]["system_mask"])
+    assert "1 chats left out; the first: chats.jsonl line 1: its system prompt ends at token" in caplog.text
+    with pytest.raises(CalyrexError, match="no chat to train on among 1 read; the first: chats.jsonl line 1"):
+        write_rows([cut_system], chatml(), tmp_path / "none.arrow", max_length=60)
+    assert not list(tmp_path.glob("*.partial"))
