@@ -45,14 +45,14 @@ install_torch() {
     torch_version >/dev/null && return
     if [ "$(uname -s)" != Linux ] || nvidia-smi >/dev/null 2>&1; then
         echo "setup: installing torch"
-        "$venv_python" -m pip install --no-compile "torch>=2.6"
+        "$venv_python" -m pip install --no-compile "torch>=2.13"
         return
     fi
     echo "setup: installing torch, CPU build (some 200 MB)"
     # A CPU wheel that pip is configured to find; else uv, which knows where the CPU builds are.
     "$venv_python" -m pip install --no-compile "torch==2.13.0+cpu" >/dev/null 2>&1 && return
     "$venv_python" -m pip install --no-compile uv
-    "$venv_python" -m uv pip install --python "$venv_python" --torch-backend cpu "torch>=2.6" ||
+    "$venv_python" -m uv pip install --python "$venv_python" --torch-backend cpu "torch>=2.13" ||
         fail "no CPU build of torch for this Python; install a torch of your choice with" \
             "'$venv_python -m pip install torch' (a CUDA build: several GB) and run this again"
 }

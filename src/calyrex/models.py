@@ -30,7 +30,8 @@ def load_base(
 
     Args:
         name_or_path: A hub id, a folder with ``config.json``, a GGUF file, or ``smollm2-135m``.
-        dtype: ``auto`` keeps that of the checkpoint; else ``bfloat16``, ``float16``, ``float32`` or torch's.
+        dtype: ``auto`` keeps that of the checkpoint, or takes ``float32`` on a CPU without bfloat16 arithmetic; else
+            ``bfloat16``, ``float16``, ``float32`` or torch's.
         device: Where the model goes; None takes the first GPU, or the CPU where there is none.
 
     Raises:
@@ -226,6 +227,8 @@ def _load_model(
     from transformers import AutoModelForCausalLM
 
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if dtype == "auto" and chosen.type == "cpu" and not _computes_bfloat16():
+        dtype = "float32"
     # A device map loads straight to the device, which is also what quantised checkpoints need.
     placed: dict[str, Any] = {} if chosen.type == "cpu" else {"device_map": {"": chosen}}
     try:
@@ -241,6 +244,14 @@ def _load_model(
             f"the weights of {name_or_path} are incomplete: {len(missing)} tensors are missing, such as {min(missing)}"
         )
     return model
+
+
+def _computes_bfloat16() -> bool:
+    """Tell whether this CPU multiplies bfloat16 matrices itself; one that does not is some four times slower at them."""
+    import torch
+
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def _loading_errors() -> tuple[type[Exception], ...]:
