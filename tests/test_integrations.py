@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from chat_tokenizers import chatml
 from datasets import Dataset
 from peft import PeftModel
-from tiny import tiny_base, train_blocks
 
 from calyrex.config import CalyrexConfig
 from calyrex.span import encode_chat
 from calyrex.template import read_template
+from chat_tokenizers import chatml
+from tiny import tiny_base, train_blocks
 
 CHAT = [{"role": "system", "content": "Say abc."}, {"role": "user", "content": "Now"}]
 PLAIN_CHAT = CHAT[1:]

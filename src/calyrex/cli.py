@@ -4,7 +4,9 @@ import argparse
 import errno
 import importlib
 import logging
+import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("calyrex").setLevel(logging.INFO)
+    # PEFT reads an attribute that transformers has renamed; nothing that a user could mend.
+    warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
     try:
         verb, options = parse(sys.argv[1:] if arguments is None else arguments)
         _load(VERBS[verb].target)(options)
@@ -49,6 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(str(error))
     except KeyboardInterrupt:
         sys.stderr.write("calyrex: interrupted\n")
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _INTERRUPTED
     except OSError as error:
         if error.errno not in _CANNOT_WRITE:

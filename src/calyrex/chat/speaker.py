@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transformers
-from packaging.version import Version
 from peft import PeftModel
 from transformers import BatchEncoding, DynamicCache, PreTrainedTokenizerBase, TextStreamer
 
@@ -19,7 +17,6 @@ from calyrex.span import encode_chat
 from calyrex.tuner import CalyrexModel
 
 # transformers 5.24 renamed the argument and warns about the old name.
-_CACHE = "cache" if Version(transformers.__version__) >= Version("5.24") else "past_key_values"
 
 Message = dict[str, Any]
 
@@ -124,7 +121,7 @@ class Speaker:
         try:
             output = self.model.generate(
                 **inputs,
-                **{_CACHE: cache},
+                cache=cache,
                 **_sampling(self.options.temperature),
                 max_new_tokens=max_new_tokens,
                 pad_token_id=self.tokenizer.pad_token_id,

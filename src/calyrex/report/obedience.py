@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calyrex.data.rules import RuleExample
+from calyrex.report.plain import make_visible
 
 Z_95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
@@ -178,7 +179,7 @@ def _example_table(examples: Sequence[Answer]) -> Table:
 
 
 def _plain(text: str) -> Text:
-    return Text(text if len(text) <= 300 else text[:300] + " …")
+    return Text(make_visible(text if len(text) <= 300 else text[:300] + " …"))
 
 
 def percent(share: float | None) -> str:

@@ -73,7 +73,7 @@ def _layers(model: PeftModel) -> nn.ModuleList:
 
 
 def compute_prefix(
-    model: PeftModel, rows: Sequence[Row], path: Path, *, batch_tokens: int = 4096
+    model: PeftModel, rows: Sequence[Row], path: Path, *, batch_tokens: int = 1024
 ) -> tuple[PrefixStore, Iterator[int]]:
     """Prepare a store and the steps that fill it, longest rows first, so that a batch wastes little on padding.
 
