@@ -247,7 +247,7 @@ def _load_model(
 
 
 def _computes_bfloat16() -> bool:
-    """Tell whether this CPU multiplies bfloat16 matrices itself; one that does not is some four times slower at them."""
+    """Tell whether this CPU multiplies bfloat16 itself; one that does not is some four times slower at it."""
     import torch
 
     capabilities = torch.cpu.get_capabilities()

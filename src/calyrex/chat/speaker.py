@@ -16,8 +16,6 @@ from calyrex.options import ChatOptions
 from calyrex.span import encode_chat
 from calyrex.tuner import CalyrexModel
 
-# transformers 5.24 renamed the argument and warns about the old name.
-
 Message = dict[str, Any]
 
 
