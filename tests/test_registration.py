@@ -12,12 +12,9 @@ CHECK = "; import peft; assert peft.mapping.PEFT_TYPE_TO_TUNER_MAPPING['CALYREX'
     "first",
     [
         "import calyrex",
-        "import peft, calyrex",
         "import calyrex, peft",
         "import calyrex.config",
         "import calyrex.tuner",
-        "import peft, calyrex.tuner",
-        "from calyrex import CalyrexConfig",
         "from peft import PeftModel; import calyrex; import calyrex.config",
     ],
 )

@@ -26,7 +26,8 @@ from calyrex.training.progress import make_progress
 from calyrex.training.rows import write_rows
 from calyrex.training.sft import attach_blocks, train_blocks, versions
 
-MAX_NEW_TOKENS = 48
+MAX_NEW_TOKENS = 40
+BATCH_SIZE = 8
 TEST_SEED_OFFSET = 1_000_003
 """The held-out questions are drawn with another seed than the training dialogues."""
 
@@ -91,6 +92,7 @@ def train_options(options: DemoOptions) -> TrainOptions:
         base=BUILTIN,
         output_dir=Path(options.output_dir) / "adapter",
         intermediate_size=options.intermediate_size,
+        batch_size=BATCH_SIZE,
         learning_rate=options.learning_rate,
         num_epochs=options.num_epochs,
         cache_activations=True,

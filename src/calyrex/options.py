@@ -30,7 +30,7 @@ class DemoOptions:
     """
 
     output_dir: Path = Path("runs/demo")
-    num_train: int = 3200
+    num_train: int = 1800
     num_test: int = 400
     num_epochs: int = 2
     intermediate_size: int = 512
