@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from calyrex.data.chats import Chat
 from calyrex.data.rules import HELD_OUT_FAMILIES, TRAINED_FAMILIES, RuleExample, generate_corpus
+from calyrex.errors import CalyrexError
 from calyrex.generation import answer_chats
 from calyrex.models import BUILTIN, load_tokenizer
 from calyrex.options import DemoOptions, TrainOptions
@@ -26,8 +27,15 @@ from calyrex.training.progress import make_progress
 from calyrex.training.rows import write_rows
 from calyrex.training.sft import attach_blocks, train_blocks, versions
 
-MAX_NEW_TOKENS = 40
+MAX_NEW_TOKENS = 28  # the longest expected answer has 26
 BATCH_SIZE = 8
+BUDGET_S = 640.0
+"""What base answers, training and anchored answers may take together where ``num_train`` is not given."""
+ANCHORED_SHARE = 0.95
+DIALOGUE_SHARE = 0.0011
+"""Time of the anchored answers, and of one training dialogue in one epoch, as shares of the time of the base's 420
+answers: measured on two cores. They hold on other machines as far as all three are bound by the same arithmetic."""
+MIN_TRAIN, MAX_TRAIN = 200, 6400
 TEST_SEED_OFFSET = 1_000_003
 """The held-out questions are drawn with another seed than the training dialogues."""
 
@@ -47,14 +55,14 @@ def run(options: DemoOptions) -> Path:
     tokenizer = load_tokenizer(BUILTIN)
     tests = test_examples(options)
     recipe = train_options(options)
-    shutil.rmtree(recipe.output_dir, ignore_errors=True)
-    recipe.output_dir.mkdir(parents=True)
+    _clear(recipe.output_dir)
     with make_progress() as progress:
         model = attach_blocks(recipe, tokenizer)
         with model.disable_adapter():
             base = _answer(model, tokenizer, tests, progress, "base answers")
         training_started = time.monotonic()
-        rows = training_rows(options, recipe, tokenizer)
+        num_train = options.num_train or affordable_dialogues(training_started - started, options.num_epochs)
+        rows = training_rows(num_train, recipe, tokenizer)
         log = train_blocks(model, rows, recipe, progress)
         train_seconds = time.monotonic() - training_started
         anchored = _answer(model.eval(), tokenizer, tests, progress, "anchored answers")
@@ -63,6 +71,7 @@ def run(options: DemoOptions) -> Path:
         for example, before, after in zip(tests, base, anchored, strict=True)
     ]
     results = {
+        "num_train": num_train,
         **summarise(answers),
         "train_seconds": round(train_seconds, 1),
         "total_seconds": round(time.monotonic() - started, 1),
@@ -76,9 +85,9 @@ def run(options: DemoOptions) -> Path:
 
 
 def test_examples(options: DemoOptions) -> list[RuleExample]:
-    """Draw the held-out questions: ``num_test`` of the trained families, and a tenth more of those never trained."""
+    """Draw the held-out questions: ``num_test`` of the trained families, and a twentieth more of those never trained."""
     seed = options.seed + TEST_SEED_OFFSET
-    num_apart = max(1, options.num_test // 10)
+    num_apart = max(2, options.num_test // 20)
     return [
         *generate_corpus(options.num_test, seed=seed, split="test", families=TRAINED_FAMILIES),
         *generate_corpus(num_apart, seed=seed, split="test", families=HELD_OUT_FAMILIES),
@@ -101,13 +110,29 @@ def train_options(options: DemoOptions) -> TrainOptions:
     )
 
 
-def training_rows(options: DemoOptions, recipe: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> Dataset:
+def affordable_dialogues(base_seconds: float, num_epochs: int) -> int:
+    """Return how many training dialogues fit into the budget of a machine that took so long for the base's answers."""
+    left = BUDGET_S - base_seconds * (1 + ANCHORED_SHARE)
+    affordable = round(left / (base_seconds * DIALOGUE_SHARE * (1 + num_epochs)))
+    return min(MAX_TRAIN, max(MIN_TRAIN, affordable))
+
+
+def training_rows(num_train: int, recipe: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> Dataset:
     """Tokenise the training dialogues."""
     chats = (
         Chat(messages=example.chat()["messages"], tools=None, origin=f"built-in rule dialogue {number}")
-        for number, example in enumerate(generate_corpus(options.num_train, seed=options.seed))
+        for number, example in enumerate(generate_corpus(num_train, seed=recipe.seed))
     )
     return write_rows(chats, tokenizer, recipe.output_dir / "rows.arrow", max_length=recipe.max_length)
+
+
+def _clear(adapter_dir: Path) -> None:
+    """Remove what an earlier demo has left, and nothing else."""
+    if adapter_dir.exists():
+        if not (adapter_dir / "rows.arrow").exists():
+            raise CalyrexError(f"{adapter_dir} exists and is not a demo's; choose another --output-dir")
+        shutil.rmtree(adapter_dir)
+    adapter_dir.mkdir(parents=True)
 
 
 def _answer(

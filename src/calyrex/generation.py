@@ -1,6 +1,6 @@
 """Answers to many chats, in batches of similar length."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ def answer_chats(
     chats: Sequence[Sequence[Message]],
     *,
     max_new_tokens: int,
-    batch_size: int = 64,
+    batch_tokens: int = 8192,
     on_batch: Callable[[int], object] = lambda _count: None,
 ) -> list[str]:
     """Answer the last user turn of each chat greedily.
@@ -29,17 +29,16 @@ def answer_chats(
         tokenizer: its tokenizer.
         chats: messages of each chat, the last one from the user.
         max_new_tokens: longest answer in tokens.
-        batch_size: chats of one batch.
+        batch_tokens: tokens of one batch of prompts at most, padding included.
         on_batch: called with the number of chats after each batch.
 
     Returns:
         The answers, in the order of the chats, without control tokens.
     """
     is_anchored = isinstance(model, PeftModel)
-    by_length = sorted(range(len(chats)), key=lambda i: sum(len(message["content"]) for message in chats[i]))
+    lengths = [encode_chat(tokenizer, list(chat))["input_ids"].shape[1] for chat in chats]
     answers = [""] * len(chats)
-    for start in range(0, len(chats), batch_size):
-        group = by_length[start : start + batch_size]
+    for group in group_by_length(lengths, batch_tokens):
         encoded = encode_chat(tokenizer, [list(chats[i]) for i in group]).to(model.device)
         system_mask = encoded.pop("system_mask")
         generated = model.generate(  # type: ignore[operator]
@@ -57,3 +56,23 @@ def answer_chats(
             answers[i] = text
         on_batch(len(group))
     return answers
+
+
+def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Group rows of similar length, longest first, so that little is lost on padding.
+
+    Args:
+        lengths: tokens of each row.
+        batch_tokens: rows times longest row of a group at most; a longer row makes a group of its own.
+
+    Yields:
+        The numbers of the rows of one group.
+    """
+    group: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if group and (len(group) + 1) * lengths[group[0]] > batch_tokens:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group

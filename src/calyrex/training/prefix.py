@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from calyrex.base import find_layers
+from calyrex.generation import group_by_length
 from calyrex.training.batches import Row, collate
 from calyrex.tuner import CalyrexLayer
 
@@ -104,7 +105,7 @@ def _fill(
     handle = first_block_layer(model).base_layer.register_forward_hook(keep)
     done = 0
     try:
-        for group in _group(lengths, batch_tokens):
+        for group in group_by_length(lengths, batch_tokens):
             batch = collate([rows[i] for i in group], pad_token_id=0)
             inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask", "system_mask")}
             with torch.no_grad(), suppress(_StopForward):
@@ -115,18 +116,6 @@ def _fill(
             yield done
     finally:
         handle.remove()
-
-
-def _group(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Group rows of similar length so that rows times longest length stays within ``batch_tokens``."""
-    group: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        if group and (len(group) + 1) * lengths[group[0]] > batch_tokens:
-            yield group
-            group = []
-        group.append(row)
-    if group:
-        yield group
 
 
 @contextmanager
