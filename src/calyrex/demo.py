@@ -32,7 +32,7 @@ BATCH_SIZE = 8
 BUDGET_S = 640.0
 """What base answers, training and anchored answers may take together where ``num_train`` is not given."""
 ANCHORED_SHARE = 0.95
-DIALOGUE_SHARE = 0.0011
+DIALOGUE_SHARE = 0.0007
 """Time of the anchored answers, and of one training dialogue in one epoch, as shares of the time of the base's 420
 answers: measured on two cores. They hold on other machines as far as all three are bound by the same arithmetic."""
 MIN_TRAIN, MAX_TRAIN = 200, 6400
@@ -85,7 +85,7 @@ def run(options: DemoOptions) -> Path:
 
 
 def test_examples(options: DemoOptions) -> list[RuleExample]:
-    """Draw the held-out questions: ``num_test`` of the trained families, and a twentieth more of those never trained."""
+    """Draw the held-out questions: ``num_test`` of the trained families and a twentieth more of the others."""
     seed = options.seed + TEST_SEED_OFFSET
     num_apart = max(2, options.num_test // 20)
     return [

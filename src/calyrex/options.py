@@ -21,7 +21,7 @@ class DemoOptions:
 
     Attributes:
         output_dir: Folder for the adapter, the answers, results.json and the HTML report.
-        num_train: Number of rule dialogues to train on; null takes as many as this machine can in some eleven minutes.
+        num_train: Number of rule dialogues to train on; null takes as many as fit into eleven minutes here.
         num_test: Number of held-out questions that both models answer.
         num_epochs: How often the training dialogues are seen.
         intermediate_size: Feed-forward size of a block.
