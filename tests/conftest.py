@@ -1,6 +1,7 @@
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: nothing is downloaded
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start; more threads round differently
 
 import pytest
 import torch

@@ -24,7 +24,7 @@ def test_gguf_becomes_the_same_model_with_its_tokenizer(tmp_path: Path, cache: P
     original = tiny_base("llama", torch.bfloat16)
     file = write_gguf(tmp_path / "tiny.gguf", original)
 
-    base, tokenizer = load_base(file, device="cpu"), load_tokenizer(file)
+    base, tokenizer = load_base(file, dtype="bfloat16", device="cpu"), load_tokenizer(file)
 
     input_ids = torch.arange(3, 20)[None]
     assert torch.equal(base(input_ids).logits, original(input_ids).logits)

@@ -19,9 +19,15 @@ def test_base_from_a_folder_is_frozen_and_in_evaluation_mode(tmp_path: Path) -> 
     assert not any(parameter.requires_grad for parameter in base.parameters())
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_base_keeps_the_dtype_of_its_checkpoint(tmp_path: Path, dtype: torch.dtype) -> None:
-    assert load_base(save_base(tmp_path, dtype=dtype), device="cpu").dtype == dtype
+@pytest.mark.parametrize(
+    ("capabilities", "dtype"), [({"avx512_bf16": True}, torch.bfloat16), ({"avx2": True}, torch.float32)]
+)
+def test_a_cpu_without_bfloat16_arithmetic_computes_in_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+
+    assert load_base(save_base(tmp_path, dtype=torch.bfloat16), device="cpu").dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", torch.bfloat16])
@@ -159,7 +165,7 @@ def test_base_with_cut_weights_is_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.real_model
 @pytest.mark.timeout(600)
 def test_builtin_model_answers() -> None:
-    base: Any = load_base(BUILTIN, device="cpu")
+    base: Any = load_base(BUILTIN, dtype="bfloat16", device="cpu")
     tokenizer = load_tokenizer(BUILTIN)
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     inputs: Any = tokenizer.apply_chat_template(

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,7 @@ def test_stored_activations_give_the_same_weights(base_folder: Path, data_file: 
         torch.testing.assert_close(stored[name], weight, atol=2e-3, rtol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_killed_run_resumes_and_ends_with_the_same_weights(
     base_folder: Path, data_file: Path, tmp_path: Path, stored: bool
@@ -116,7 +118,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_weights(
     command = [sys.executable, "-m", "calyrex", *train_command(base_folder, data_file, killed, *more)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while process.poll() is None and last_complete_checkpoint(killed) is None:
-        pass
+        time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
 
@@ -178,6 +180,7 @@ def test_a_broken_line_is_named(
     assert "line 41" in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_full_disk_during_a_checkpoint_is_one_line_and_loses_nothing(
     base_folder: Path, data_file: Path, tmp_path: Path
 ) -> None:
