@@ -12,10 +12,10 @@ CHECK = "; import peft; assert peft.mapping.PEFT_TYPE_TO_TUNER_MAPPING['CALYREX'
     "first",
     [
         "import calyrex",
-        "import calyrex, peft",
-        "import calyrex.config",
         "import calyrex.tuner",
-        "from peft import PeftModel; import calyrex; import calyrex.config",
+        pytest.param("import calyrex, peft", marks=pytest.mark.slow),
+        pytest.param("import calyrex.config", marks=pytest.mark.slow),
+        pytest.param("from peft import PeftModel; import calyrex; import calyrex.config", marks=pytest.mark.slow),
     ],
 )
 def test_peft_knows_the_method_in_any_order_of_imports(first: str) -> None:
