@@ -188,6 +188,29 @@ def test_a_cache_filled_by_another_adapter_or_without_blocks_is_refused(anchored
         anchored(input_ids[:, :1], cache=bare)
 
 
+def test_guidance_and_masks_of_another_shape_are_refused(anchored):
+    input_ids, system_mask = batch(1)
+
+    with pytest.raises(ValueError, match="does not support guidance"):
+        generate(anchored, input_ids, system_mask, guidance_scale=1.5)
+    with pytest.raises(ValueError, match=r"shape of input_ids, \[1, 12\], got \[1, 5\]"):
+        generate(anchored, input_ids, system_mask[:, :5])
+    with pytest.raises(TypeError, match="one scale for all rows"):
+        generate(anchored, input_ids, system_mask, scale=torch.ones(1))
+
+
+def test_the_disabled_model_needs_no_mask(anchored):
+    input_ids, _ = batch(1)
+    expected = tiny_base()(inputs_embeds=tiny_base().get_input_embeddings()(input_ids)).logits
+
+    with anchored.disable_adapter():
+        logits = anchored(inputs_embeds=anchored.get_input_embeddings()(input_ids)).logits
+        generated = generate(anchored, input_ids, None)
+
+    assert torch.equal(logits, expected)
+    assert generated.shape == (1, 12 + NEW)
+
+
 def test_continuous_batching_is_refused(anchored):
     with pytest.raises(NotImplementedError, match="continuous batching"):
         anchored.generate_batch([[1, 2, 3]])

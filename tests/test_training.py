@@ -17,10 +17,15 @@ from safetensors.torch import load_file
 from calyrex.cli import main
 from calyrex.data.chats import Chat
 from calyrex.errors import CalyrexError
+from calyrex.models import load_tokenizer
+from calyrex.options import TrainOptions
 from calyrex.training.batches import collate
+from calyrex.training.folder import open_folder
 from calyrex.training.loss import answer_logits, answer_loss
 from calyrex.training.prefix import compute_prefix, prefix_skipped
+from calyrex.training.progress import make_progress
 from calyrex.training.rows import write_rows
+from calyrex.training.sft import attach_blocks, load_rows, train_blocks
 from calyrex.training.trainer import LengthGroupedSampler, last_complete_checkpoint
 from chat_tokenizers import chatml
 from tiny import batch, tiny_anchored, tiny_base
@@ -98,6 +103,93 @@ def test_training_learns_and_leaves_the_base_as_it_was(base_folder: Path, data_f
     assert loaded.peft_config["default"].system_template["opening"]
 
 
+def test_training_moves_no_weight_of_the_base(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
+    options = TrainOptions(data=str(data_file), base=str(base_folder), output_dir=tmp_path / "run", placement=[3, 4])
+    tokenizer = load_tokenizer(options.base)
+    model = attach_blocks(options, tokenizer)
+    open_folder(options)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    with make_progress() as progress:
+        train_blocks(model, load_rows(options, tokenizer), options, progress)
+
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {name for name in before if "calyrex_" in name}
+
+
+def test_chats_without_a_system_prompt_are_left_out_with_a_warning(
+    base_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = {"instruction": "Now", "output": "abc"}
+    (tmp_path / "plain.jsonl").write_text(f"{json.dumps(plain)}\n{json.dumps({**plain, 'system': 'Say abc.'})}\n")
+    (tmp_path / "none.jsonl").write_text(json.dumps(plain))
+
+    assert main(train_command(base_folder, tmp_path / "plain.jsonl", tmp_path / "run")) == 0
+    assert main(train_command(base_folder, tmp_path / "none.jsonl", tmp_path / "none")) == 2
+
+    assert "1 chats left out" in caplog.text
+    assert "no chat to train on among 1 read" in capsys.readouterr().err.splitlines()[-1]
+    literal = train_command(base_folder, tmp_path / "none.jsonl", tmp_path / "mlp", "--without-system", "mlp")
+    assert main(literal) == 0
+
+
+def test_stored_activations_and_validation_go_together(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
+    more = ["--validation-fraction", "0.5"]
+
+    assert main(train_command(base_folder, data_file, tmp_path / "plain", *more)) == 0
+    assert main(train_command(base_folder, data_file, tmp_path / "stored", *more, "--cache-activations")) == 0
+
+    plain, stored = weights(tmp_path / "plain"), weights(tmp_path / "stored")
+    for name, weight in plain.items():
+        torch.testing.assert_close(stored[name], weight, atol=2e-3, rtol=1e-2)
+    assert not (tmp_path / "stored" / "prefix.bin").exists()
+
+
+def test_a_mistake_does_not_burn_the_folder_and_changed_data_are_read_again(
+    base_folder: Path, data_file: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert main(train_command(base_folder, data_file, run, "--placement", "9")) == 2
+    short = data_file.read_text().splitlines()[:8]
+    data_file.write_text("\n".join([*short, "{"]))
+    assert main(train_command(base_folder, data_file, run)) == 2
+    data_file.write_text("\n".join(short))
+
+    assert main(train_command(base_folder, data_file, run)) == 0
+
+    assert len(Dataset.from_file(str(run / "rows.arrow"))) == 8
+
+
+def test_a_folder_of_another_program_is_refused_and_left_as_it_is(
+    base_folder: Path, data_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("checkpoint-9", "checkpoint-12"):
+        (tmp_path / "run" / name).mkdir(parents=True)
+
+    assert main(train_command(base_folder, data_file, tmp_path / "run")) == 2
+
+    assert "holds another run" in capsys.readouterr().err.splitlines()[-1]
+    assert (tmp_path / "run" / "checkpoint-12").exists()
+
+
+def test_the_written_options_do_the_run_again(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
+    assert main(train_command(base_folder, data_file, tmp_path / "run")) == 0
+
+    again = ["train", "--config", str(tmp_path / "run" / "train.yaml"), "--output-dir", str(tmp_path / "again")]
+    assert main(again) == 0
+
+    first, second = weights(tmp_path / "run"), weights(tmp_path / "again")
+    assert all(torch.equal(second[name], weight) for name, weight in first.items())
+
+
+def test_a_diverged_run_stops_in_one_line(
+    base_folder: Path, data_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(train_command(base_folder, data_file, tmp_path / "run", "--learning-rate", "1e12")) == 2
+
+    assert "lower learning_rate" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_stored_activations_give_the_same_weights(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
     assert main(train_command(base_folder, data_file, tmp_path / "plain")) == 0
     assert main(train_command(base_folder, data_file, tmp_path / "stored", "--cache-activations")) == 0
@@ -155,6 +247,10 @@ def test_a_folder_with_another_run_is_refused_by_the_options_that_differ(
         (["--placement", "9"], "layers between 1 and 4, got 9"),
         (["--placement", "middle"], "got 'middle'"),
         (["--max-length", "3"], "no chat to train on among 40 read"),
+        (["--validation-fraction", "0.99"], "leaves one side empty"),
+        (["--report-to", "nowhere"], "report_to"),
+        (["--num-epochs", "0"], "num_epochs must be above 0"),
+        (["--seed", "99999999999999999999"], "seed must be at most"),
     ],
 )
 def test_options_that_do_not_fit_are_one_line(

@@ -15,7 +15,10 @@ from calyrex.errors import CalyrexError
 from calyrex.flags import Parser, add_flags, build_options, refuse_unknown
 from calyrex.options import ChatOptions, DemoOptions, TrainOptions
 
-_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+_CANNOT_WRITE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES),
+    *(errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR),
+)
 _INTERRUPTED = 130
 
 

@@ -1,17 +1,16 @@
 """The configuration of a CALYREX adapter, kept in its ``adapter_config.json``."""
 
+import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from peft import PeftConfig
 from peft.utils import PeftType, TaskType
 
 from calyrex.block import BlockShape
+from calyrex.options import Init, WithoutSystem
 from calyrex.placement import DEFAULT_PLACEMENT
 from calyrex.registration import register
-
-Init = Literal["random", "base"]
-WithoutSystem = Literal["identity", "mlp"]
 
 
 @dataclass
@@ -61,14 +60,18 @@ class CalyrexConfig(PeftConfig):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {getattr(self, name)!r}")
         for name in ("num_blocks", "num_heads", "num_key_value_heads", "head_dim", "intermediate_size"):
             size = getattr(self, name)
-            if size is not None and size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+            if size is None and name != "num_blocks":
+                continue
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
+        if not isinstance(self.scale, int | float) or not math.isfinite(self.scale):
+            raise ValueError(f"scale must be a finite number, got {self.scale!r}")
 
     def block_shape(self, base_config: dict[str, Any]) -> BlockShape:
         """Fill what is None from the base's own sizes.
 
         Args:
-            base_config: sizes of the base by transformers' names, as made by ``calyrex.tuner``.
+            base_config: sizes of the base by transformers' names, as made by ``calyrex.base.base_sizes``.
         """
         num_heads = self.num_heads or base_config["num_attention_heads"]
         num_key_value_heads = self.num_key_value_heads or min(base_config["num_key_value_heads"], num_heads)

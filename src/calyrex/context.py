@@ -38,6 +38,7 @@ class SystemContext:
 
     Attributes:
         request: what the current caller said.
+        is_enabled: whether the blocks act; where they do not, no mask is needed.
         tokens: the system tokens of the current forward; None when it has none.
         continues: True for tokens that belong to the document in the cache, ``[B, T]`` bool; None means all.
         num_past: tokens already in the cache.
@@ -52,6 +53,7 @@ class SystemContext:
         """
         self.read_template = read_template
         self.request = Request()
+        self.is_enabled = True
         self.tokens: SystemTokens | None = None
         self.continues: Tensor | None = None
         self.num_past = 0
@@ -91,7 +93,7 @@ class SystemContext:
         segment_ids = find_segments(kwargs.get("position_ids"), batch_size)
         if request.system_mask is not None:
             mask = self._cut_mask(request, batch_size).to(tokens.device)
-        elif self.num_past > 0:  # what follows a cached beginning is never the system prompt
+        elif self.num_past > 0 or not self.is_enabled:  # what follows a cached beginning is never the system prompt
             mask = None
         elif input_ids is not None:
             attention_mask = kwargs.get("attention_mask")
@@ -112,8 +114,9 @@ class SystemContext:
         """Return the part of the request's mask that belongs to the tokens of this forward, ``[B, T]`` bool."""
         mask = request.system_mask
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() != 2:
-            raise ValueError(f"system_mask must be a bool tensor [B, T], got {getattr(mask, 'dtype', type(mask))}")
-        if batch_size % mask.shape[0]:
+            given = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+            raise ValueError(f"system_mask must be a bool tensor [B, T], got {given}")
+        if batch_size % mask.shape[0] or (batch_size != mask.shape[0] and not request.spans_sequence):
             raise ValueError(f"system_mask must have {batch_size} rows like the tokens, got {mask.shape[0]}")
         mask = mask.repeat_interleave(batch_size // mask.shape[0], dim=0)  # beams and returned sequences
         end = self.num_past + self.num_tokens

@@ -23,9 +23,10 @@ from calyrex.models import BUILTIN, load_tokenizer
 from calyrex.options import DemoOptions, TrainOptions
 from calyrex.report.demo import write_demo_page
 from calyrex.report.obedience import Answer, print_demo, summarise
+from calyrex.training.folder import ROWS, versions
 from calyrex.training.progress import make_progress
 from calyrex.training.rows import write_rows
-from calyrex.training.sft import attach_blocks, train_blocks, versions
+from calyrex.training.sft import attach_blocks, train_blocks
 
 MAX_NEW_TOKENS = 28  # the longest expected answer has 26
 BATCH_SIZE = 8
@@ -75,7 +76,7 @@ def run(options: DemoOptions) -> Path:
         **summarise(answers),
         "train_seconds": round(train_seconds, 1),
         "total_seconds": round(time.monotonic() - started, 1),
-        "options": json.loads(json.dumps(vars(options), default=str)),
+        "options": json.loads(json.dumps({**vars(options), "max_new_tokens": MAX_NEW_TOKENS}, default=str)),
         "training": [entry for entry in log if "loss" in entry],
         "versions": versions(),
     }
@@ -123,13 +124,13 @@ def training_rows(num_train: int, recipe: TrainOptions, tokenizer: PreTrainedTok
         Chat(messages=example.chat()["messages"], tools=None, origin=f"built-in rule dialogue {number}")
         for number, example in enumerate(generate_corpus(num_train, seed=recipe.seed))
     )
-    return write_rows(chats, tokenizer, recipe.output_dir / "rows.arrow", max_length=recipe.max_length)
+    return write_rows(chats, tokenizer, recipe.output_dir / ROWS, max_length=recipe.max_length)
 
 
 def _clear(adapter_dir: Path) -> None:
     """Remove what an earlier demo has left, and nothing else."""
     if adapter_dir.exists():
-        if not (adapter_dir / "rows.arrow").exists():
+        if any(adapter_dir.iterdir()) and not (adapter_dir / ROWS).exists():
             raise CalyrexError(f"{adapter_dir} exists and is not a demo's; choose another --output-dir")
         shutil.rmtree(adapter_dir)
     adapter_dir.mkdir(parents=True)

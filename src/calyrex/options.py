@@ -12,6 +12,7 @@ from calyrex.errors import CalyrexError
 
 Init = Literal["random", "base"]
 WithoutSystem = Literal["identity", "mlp"]
+MAX_SEED = 2**32 - 1
 Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 
 
@@ -41,6 +42,7 @@ class DemoOptions:
         """Refuse values out of range."""
         _require_at_least(self, 1, "num_train", "num_test", "num_epochs")
         _require_at_least(self, 0, "learning_rate", "seed")
+        _require_at_most(self, MAX_SEED, "seed")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class TrainOptions:
         num_epochs: How often the data is seen.
         batch_size: Chats per optimiser step.
         warmup_ratio: Fraction of the steps in which the learning rate rises, 0 to 1.
-        max_length: Longest chat in tokens; a longer one loses its last turns, never its system prompt.
+        max_length: Longest chat in tokens; a longer one is cut at its end, never in its system prompt.
         validation_fraction: Fraction of the chats held out to report a validation loss, 0 to 1.
         save_steps: Steps between two checkpoints.
         logging_steps: Steps between two reported losses.
@@ -98,7 +100,12 @@ class TrainOptions:
         _require_at_least(self, 1, "num_blocks", "intermediate_size", "batch_size", "max_length")
         _require_at_least(self, 1, "save_steps", "logging_steps")
         _require_at_least(self, 0, "learning_rate", "num_epochs", "warmup_ratio", "validation_fraction", "seed")
-        _require_at_most(self, 1, "warmup_ratio", "validation_fraction")
+        _require_at_most(self, 0.99, "warmup_ratio", "validation_fraction")
+        _require_at_most(self, MAX_SEED, "seed")
+        if not self.num_epochs > 0:
+            raise CalyrexError(f"num_epochs must be above 0, got {self.num_epochs}")
+        if not self.data.strip():
+            raise CalyrexError("data must name a file, a folder or a hub data set, got an empty text")
 
 
 @dataclass(frozen=True)
@@ -130,6 +137,9 @@ class ChatOptions:
         """Refuse values out of range."""
         _require_at_least(self, 1, "max_new_tokens")
         _require_at_least(self, 0, "scale", "temperature", "seed")
+        _require_at_most(self, MAX_SEED, "seed")
+        if self.adapter is not None and not self.adapter.strip():
+            raise CalyrexError("adapter must name a folder or a hub adapter, got an empty text")
 
 
 def _require_at_least(options: object, minimum: float, *names: str) -> None:

@@ -163,7 +163,7 @@ class CalyrexModel(BaseTuner):
         self,
         *args: Any,
         system_mask: Tensor | None = None,
-        scale: float | Tensor | None = None,
+        scale: float | None = None,
         **kwargs: Any,
     ) -> Any:
         """Generate, with the system prompt's keys and values kept in the request's cache.
@@ -173,9 +173,22 @@ class CalyrexModel(BaseTuner):
             system_mask: True at system tokens of the prompt, ``[B, T]`` bool; None infers it from ``input_ids``.
             scale: strength of the blocks in this call, a number; None takes the adapter's.
             **kwargs: handed to ``generate`` of the base.
+
+        Raises:
+            ValueError: ``system_mask`` has another shape, or guidance is asked for.
+            TypeError: ``scale`` is no number.
         """
+        if kwargs.get("guidance_scale") not in (None, 1) or kwargs.get("negative_prompt_ids") is not None:
+            raise ValueError("CALYREX does not support guidance: its second prompt has no system_mask")
+        if isinstance(scale, Tensor):
+            raise TypeError("generate takes one scale for all rows, a number; forward takes one for each row")
         input_ids = args[0] if args else kwargs.get("input_ids", kwargs.get("inputs"))
-        if system_mask is None and input_ids is not None:
+        # With a cache the mask of the first turn may be all there is: what follows it is no system prompt.
+        has_cache = find_cache(args, kwargs) is not None
+        if system_mask is not None and input_ids is not None and not has_cache and system_mask.shape != input_ids.shape:
+            expected, given = list(input_ids.shape), list(system_mask.shape)
+            raise ValueError(f"system_mask must have the shape of input_ids, {expected}, got {given}")
+        if system_mask is None and input_ids is not None and self.context.is_enabled:
             attention_mask = kwargs.get("attention_mask")
             system_mask = infer_system_mask(input_ids, self.system_template(), attention_mask=attention_mask)
         with self.context.serve(Request(system_mask, spans_sequence=True, scale=scale)):
@@ -202,6 +215,10 @@ class CalyrexModel(BaseTuner):
         if not isinstance(adapter_name, str) and len(adapter_name) > 1:
             raise ValueError(f"CALYREX runs one adapter at a time, got {list(adapter_name)}")
         super().set_adapter(adapter_name, inference_mode=inference_mode)
+
+    def _enable_adapter_layers(self, enabled: bool = True) -> None:
+        self.context.is_enabled = enabled
+        super()._enable_adapter_layers(enabled)
 
     def unload(self) -> nn.Module:
         """Return the base as it was."""

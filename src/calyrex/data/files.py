@@ -132,7 +132,7 @@ def _parse(text: str, origin: str) -> object:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    import pyarrow.parquet  # type: ignore[import-untyped]
+    import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:

@@ -5,6 +5,7 @@ the same in every epoch: it is computed once for each row, kept in a memory-mapp
 below while the blocks train.
 """
 
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from calyrex.base import find_layers
+from calyrex.errors import CalyrexError
 from calyrex.generation import group_by_length
 from calyrex.training.batches import Row, collate
 from calyrex.tuner import CalyrexLayer
@@ -41,6 +43,13 @@ class PrefixStore:
         self.offsets = np.concatenate([[0], np.cumsum(lengths)])
         item = torch.empty(0, dtype=dtype).element_size()
         shape = (int(self.offsets[-1]), hidden_size * item)
+        missing = shape[0] * shape[1] - (path.stat().st_size if path.exists() else 0)
+        free = shutil.disk_usage(path.parent).free
+        if missing > free:  # a memory map finds out by a crash
+            raise CalyrexError(
+                f"the activations of the frozen layers take {missing / 1e6:.0f} MB in {path.parent}, "
+                f"{free / 1e6:.0f} MB are free; make room or leave cache_activations off"
+            )
         self.bytes = np.memmap(path, dtype=np.uint8, mode="r+" if path.exists() else "w+", shape=shape)
         self.dtype = dtype
         self.states: Tensor | None = None

@@ -1,12 +1,8 @@
 """``calyrex train``: supervised fine-tuning of the blocks on chats, over a frozen base."""
 
-import importlib.metadata
-import json
 import logging
 import shutil
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import Dataset
@@ -14,22 +10,19 @@ from peft import PeftModel, get_peft_model
 from rich.progress import Progress
 from transformers import PreTrainedTokenizerBase, PrinterCallback, TrainingArguments, set_seed
 
-from calyrex import __version__
 from calyrex.config import CalyrexConfig
 from calyrex.data.chats import read_chats
 from calyrex.errors import CalyrexError
 from calyrex.models import load_base, load_tokenizer
 from calyrex.options import TrainOptions
 from calyrex.template import read_template
+from calyrex.training.folder import PREFIX, ROWS, checkpoints, open_folder, step_of
 from calyrex.training.prefix import PrefixStore, compute_prefix
 from calyrex.training.progress import ProgressCallback, make_progress
-from calyrex.training.rows import write_rows
-from calyrex.training.trainer import BlockTrainer, last_complete_checkpoint, step_of
+from calyrex.training.rows import open_rows, write_rows
+from calyrex.training.trainer import BlockTrainer, last_complete_checkpoint, written_or_refused
 
 logger = logging.getLogger(__name__)
-
-RECORD = "run.json"
-"""Beside the results: the full options and the versions of a run."""
 
 
 def train(options: TrainOptions) -> Path:
@@ -41,58 +34,25 @@ def train(options: TrainOptions) -> Path:
     Raises:
         CalyrexError: data, base or options do not fit, or the folder holds a run with other options.
     """
-    record = {"options": json.loads(json.dumps(asdict(options), default=str)), "versions": versions()}
-    output_dir = Path(options.output_dir)
-    check_record(output_dir, record)
     tokenizer = load_tokenizer(options.base)
     read_template(tokenizer)
-    rows = load_rows(options, tokenizer)
-    output_dir.mkdir(parents=True, exist_ok=True)
-    (output_dir / RECORD).write_text(json.dumps(record, indent=2) + "\n")
     model = attach_blocks(options, tokenizer)
+    open_folder(options)
+    rows = load_rows(options, tokenizer)
     with make_progress() as progress:
         train_blocks(model, rows, options, progress)
-    logger.info("adapter saved; talk to it: calyrex chat --adapter %s --base %s", output_dir, options.base)
-    return output_dir
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
-    libraries = ("torch", "transformers", "peft")
-    return {"calyrex": __version__, **{name: importlib.metadata.version(name) for name in libraries}}
-
-
-def check_record(output_dir: Path, record: dict[str, Any]) -> None:
-    """Refuse to go on with a run that was started with other options.
-
-    Raises:
-        CalyrexError: the folder holds the record of another run; the differing options are named.
-    """
-    try:
-        earlier = json.loads((output_dir / RECORD).read_text())["options"]
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError, KeyError) as error:
-        raise CalyrexError(
-            f"{output_dir / RECORD} is not the record of a run ({error}); choose another output_dir"
-        ) from error
-    changed = [
-        f"{key} {earlier.get(key)} -> {value}" for key, value in record["options"].items() if earlier.get(key) != value
-    ]
-    if changed:
-        raise CalyrexError(
-            f"{output_dir} holds a run with other options ({', '.join(changed)}); choose another output_dir"
-        )
+    logger.info("adapter saved; talk to it: calyrex chat --adapter %s", options.output_dir)
+    return Path(options.output_dir)
 
 
 def load_rows(options: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> Dataset:
     """Return the tokenised chats, from disk where an interrupted run has left them."""
-    path = Path(options.output_dir) / "rows.arrow"
+    path = Path(options.output_dir) / ROWS
     if path.exists():
-        return Dataset.from_file(str(path))
+        return open_rows(path)
     chats = read_chats(options.data)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return write_rows(chats, tokenizer, path, max_length=options.max_length)
+    needs_system = options.without_system == "identity"
+    return write_rows(chats, tokenizer, path, max_length=options.max_length, needs_system=needs_system)
 
 
 def attach_blocks(options: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> PeftModel:
@@ -105,7 +65,6 @@ def attach_blocks(options: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> 
         init=options.init,
         without_system=options.without_system,
         system_template=read_template(tokenizer).to_dict(),
-        base_model_name_or_path=options.base,
     )
     set_seed(options.seed)
     try:
@@ -129,25 +88,45 @@ def train_blocks(model: PeftModel, rows: Dataset, options: TrainOptions, progres
     output_dir = Path(options.output_dir)
     held_out = None
     if options.validation_fraction > 0:
-        split = rows.train_test_split(options.validation_fraction, seed=options.seed)
-        rows, held_out = split["train"], split["test"]
-    store = fill_store(model, rows, output_dir / "prefix.bin", progress) if options.cache_activations else None
-    trainer = BlockTrainer(
-        model,
-        _training_arguments(options, has_validation=held_out is not None),
-        train_dataset=rows,
-        eval_dataset=held_out,
-        store=store,
-        callbacks=[ProgressCallback(progress)],
-    )
+        rows, held_out = hold_out(rows, options)
+    store = fill_store(model, rows, output_dir / PREFIX, progress) if options.cache_activations else None
+    try:
+        trainer = BlockTrainer(
+            model,
+            _training_arguments(options, has_validation=held_out is not None),
+            train_dataset=rows,
+            eval_dataset=held_out,
+            store=store,
+            callbacks=[ProgressCallback(progress)],
+        )
+    except (ValueError, RuntimeError) as error:  # a tracker that is unknown or not installed
+        raise CalyrexError(f"report_to {options.report_to}: {str(error).splitlines()[0]}") from error
     trainer.remove_callback(PrinterCallback)
     checkpoint = last_complete_checkpoint(output_dir)
-    for path in output_dir.glob("checkpoint-*"):
+    for path in checkpoints(output_dir):
         if checkpoint is None or step_of(path) > step_of(checkpoint):
             shutil.rmtree(path)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    trainer.save_model(str(output_dir))
+    with written_or_refused(f"the adapter in {output_dir}"):
+        trainer.save_model(str(output_dir))
+    (output_dir / PREFIX).unlink(missing_ok=True)
     return trainer.state.log_history
+
+
+def hold_out(rows: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset]:
+    """Split off rows for validation and number the others anew.
+
+    Raises:
+        CalyrexError: the fraction leaves no row on one side.
+    """
+    size = round(len(rows) * options.validation_fraction)
+    if not 0 < size < len(rows):
+        raise CalyrexError(
+            f"validation_fraction {options.validation_fraction} of {len(rows)} chats leaves one side empty"
+        )
+    split = rows.train_test_split(size, seed=options.seed)
+    train = split["train"].remove_columns("row")
+    return train.add_column("row", list(range(len(train)))), split["test"]
 
 
 def fill_store(model: PeftModel, rows: Dataset, path: Path, progress: Progress) -> PrefixStore:
@@ -177,6 +156,7 @@ def _training_arguments(options: TrainOptions, *, has_validation: bool) -> Train
         remove_unused_columns=False,
         label_names=["labels"],
         disable_tqdm=True,
+        logging_nan_inf_filter=False,
         seed=options.seed,
         use_cpu=not torch.cuda.is_available(),
     )

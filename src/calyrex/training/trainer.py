@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from calyrex.errors import CalyrexError
 from calyrex.training.batches import collate
+from calyrex.training.folder import checkpoints
 from calyrex.training.loss import answer_loss
 from calyrex.training.prefix import PrefixStore, prefix_skipped
 
@@ -106,20 +108,19 @@ class BlockTrainer(Trainer):
         labels, rows = inputs.pop("labels"), inputs.pop("rows")
         head = self.accelerator.unwrap_model(model).get_base_model().get_output_embeddings()
         if self.store is None or not model.training:
-            return answer_loss(model, head, labels, num_items_in_batch, **inputs)
-        self.store.states = self.store.load(rows.tolist(), labels.shape[1]).to(labels.device)
-        with prefix_skipped(self.accelerator.unwrap_model(model), self.store):
-            return answer_loss(model, head, labels, num_items_in_batch, **inputs)
+            loss = answer_loss(model, head, labels, num_items_in_batch, **inputs)
+        else:
+            self.store.states = self.store.load(rows.tolist(), labels.shape[1]).to(labels.device)
+            with prefix_skipped(self.accelerator.unwrap_model(model), self.store):
+                loss = answer_loss(model, head, labels, num_items_in_batch, **inputs)
+        if not bool(torch.isfinite(loss)):
+            step, rate = self.state.global_step, self.args.learning_rate
+            raise CalyrexError(f"the loss is {loss.item()} after step {step}; lower learning_rate, now {rate}")
+        return loss
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        try:
+        with written_or_refused(f"the checkpoint of step {self.state.global_step} in {self.args.output_dir}"):
             super()._save_checkpoint(model, trial)
-        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors hide ENOSPC in their own
-            step = self.state.global_step
-            raise CalyrexError(
-                f"cannot write the checkpoint of step {step} in {self.args.output_dir} ({str(error).splitlines()[0]}); "
-                f"make room and give the same command again: it goes on from the checkpoint before"
-            ) from error
 
     def prediction_step(
         self,
@@ -138,13 +139,24 @@ def last_complete_checkpoint(output_dir: Path) -> Path | None:
 
     The Trainer writes ``trainer_state.json`` last; a folder where it is missing or cut off was interrupted.
     """
-    checkpoints = sorted(output_dir.glob("checkpoint-*"), key=step_of)
-    return next((path for path in reversed(checkpoints) if _is_complete(path)), None)
+    return next((path for path in reversed(checkpoints(output_dir)) if _is_complete(path)), None)
 
 
-def step_of(checkpoint: Path) -> int:
-    """Return the step after which a checkpoint was written."""
-    return int(checkpoint.name.rpartition("-")[2])
+@contextmanager
+def written_or_refused(what: str) -> Iterator[None]:
+    """Turn a failed write into one line; torch and safetensors hide the reason in errors of their own.
+
+    Raises:
+        CalyrexError: what is inside the ``with`` could not be written.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise CalyrexError(
+            f"cannot write {what} ({reason}); make room and give the same command again: "
+            f"it goes on from the checkpoint before"
+        ) from error
 
 
 def _is_complete(checkpoint: Path) -> bool:

@@ -1,0 +1,92 @@
+"""The folder of a run: its record, and whether it may be gone on with."""
+
+import importlib.metadata
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from calyrex import __version__
+from calyrex.errors import CalyrexError
+from calyrex.flags import save_options
+from calyrex.options import TrainOptions
+
+RECORD = "run.json"
+"""Beside the results: options, data and versions of a run."""
+ROWS = "rows.arrow"
+PREFIX = "prefix.bin"
+
+_FREE = ("output_dir", "save_steps", "logging_steps", "report_to")
+"""Options that no weight depends on; they may change between two starts."""
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    libraries = ("torch", "transformers", "peft")
+    return {"calyrex": __version__, **{name: importlib.metadata.version(name) for name in libraries}}
+
+
+def open_folder(options: TrainOptions) -> None:
+    """Make the output folder ready: record the run, and drop rows that an earlier start left for other options or data.
+
+    Raises:
+        CalyrexError: the folder holds the checkpoints or adapter of a run with other options, or of no run of ours.
+    """
+    folder = Path(options.output_dir)
+    plain = json.loads(json.dumps(asdict(options), default=str))
+    record = {"options": plain, "data": _fingerprint(options.data), "versions": versions()}
+    changed = _changes(_read_record(folder), record)
+    if changed:
+        _require_fresh(folder, changed)
+        for name in (ROWS, PREFIX):
+            (folder / name).unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_options(options, folder / "train.yaml")
+    partial = folder / f"{RECORD}.partial"
+    partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    os.replace(partial, folder / RECORD)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoint folders of a run, oldest first."""
+    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and path.name.split("-", 1)[1].isdigit()]
+    return sorted(found, key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step after which a checkpoint was written."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def _fingerprint(data: str) -> list[list[Any]]:
+    """Return name, size and time of change of the data files; nothing for a data set of the hub."""
+    path = Path(data)
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()]
+
+
+def _read_record(folder: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    is_ours = isinstance(record, dict) and isinstance(record.get("options"), dict)
+    return record if is_ours else None
+
+
+def _changes(earlier: dict[str, Any] | None, record: dict[str, Any]) -> str:
+    """Say what differs between two starts, or nothing."""
+    if earlier is None:
+        return f"it has no readable {RECORD}"
+    before, now = earlier["options"], record["options"]
+    differing = [key for key in now if key not in _FREE and before.get(key) != now[key]]
+    changed = [f"{key} {before.get(key)} -> {now[key]}" for key in differing]
+    if earlier.get("data") != record["data"]:
+        changed.append("the data have changed")
+    return ", ".join(changed)
+
+
+def _require_fresh(folder: Path, changed: str) -> None:
+    if checkpoints(folder) or (folder / "adapter_model.safetensors").exists():
+        raise CalyrexError(f"{folder} holds another run ({changed}); choose another output_dir")
