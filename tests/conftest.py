@@ -3,8 +3,13 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: nothing is downloaded
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start; more threads round differently
 
+from pathlib import Path
+
 import pytest
 import torch
+
+from chat_tokenizers import chatml
+from tiny import tiny_base
 
 torch.set_num_threads(1)
 
@@ -12,3 +17,15 @@ torch.set_num_threads(1)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture
+def base_folder(tmp_path: Path) -> Path:
+    """A tiny base with a chat tokenizer, on disk."""
+    folder = tmp_path / "base"
+    tokenizer = chatml()
+    base = tiny_base(vocab_size=len(tokenizer))
+    base.config.eos_token_id = base.generation_config.eos_token_id = tokenizer.eos_token_id
+    base.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -11,21 +11,10 @@ from calyrex.config import CalyrexConfig
 from calyrex.span import encode_chat
 from calyrex.template import read_template
 from chat_tokenizers import chatml
-from tiny import tiny_base, train_blocks
+from tiny import train_blocks
 
 CHAT = [{"role": "system", "content": "Say abc."}, {"role": "user", "content": "Now"}]
 PLAIN_CHAT = CHAT[1:]
-
-
-@pytest.fixture
-def base_folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "base"
-    tokenizer = chatml()
-    base = tiny_base(vocab_size=len(tokenizer))
-    base.config.eos_token_id = base.generation_config.eos_token_id = tokenizer.eos_token_id
-    base.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def anchored_from(folder: Path, **options: object) -> PeftModel:

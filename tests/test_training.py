@@ -32,18 +32,6 @@ from tiny import batch, tiny_anchored, tiny_base
 
 
 @pytest.fixture
-def base_folder(tmp_path: Path) -> Path:
-    """A tiny base with a chat tokenizer, on disk."""
-    folder = tmp_path / "base"
-    tokenizer = chatml()
-    base = tiny_base(vocab_size=len(tokenizer))
-    base.config.eos_token_id = base.generation_config.eos_token_id = tokenizer.eos_token_id
-    base.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
 def data_file(tmp_path: Path) -> Path:
     """Forty chats whose system prompt asks for a letter."""
     path = tmp_path / "chats.jsonl"

@@ -1,6 +1,9 @@
 """How often answers kept their rules: counts, intervals and the table on the terminal."""
 
 import math
+import os
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,11 +144,12 @@ def print_demo(
     console: Console, results: dict[str, Any], answers: Sequence[Answer], output_dir: Path, adapter: Path
 ) -> None:
     """Print the table, five answers side by side and the two commands to go on with."""
+    command = "calyrex" if shutil.which("calyrex") else os.path.relpath(Path(sys.executable).with_name("calyrex"))
     console.print(_family_table(results))
     console.print(_example_table(choose_examples(answers)))
     console.print(f"report   {output_dir / 'report.html'}")
-    console.print(f"talk     calyrex chat --adapter {adapter} --system 'Answer only in French.'", soft_wrap=True)
-    console.print("train    calyrex train --data chats.jsonl --output-dir runs/mine", soft_wrap=True)
+    console.print(f"talk     {command} chat --adapter {adapter} --system 'Answer only in French.'", soft_wrap=True)
+    console.print(f"train    {command} train --data chats.jsonl --output-dir runs/mine", soft_wrap=True)
 
 
 def _family_table(results: dict[str, Any]) -> Table:
