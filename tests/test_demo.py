@@ -66,7 +66,7 @@ def test_a_faster_machine_trains_on_more_dialogues_in_the_same_time(base_seconds
 
 @pytest.mark.real_model
 def test_the_demo_runs_from_end_to_end_on_the_real_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["demo", "--output-dir", str(tmp_path), "--num-train", "48", "--num-test", "26", "--num-epochs", "2"]
+    command = ["demo", "--output-dir", str(tmp_path), "--num-train", "64", "--num-test", "26", "--num-epochs", "3"]
     assert main(command) == 0
 
     results = json.loads((tmp_path / "results.json").read_text())

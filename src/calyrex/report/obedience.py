@@ -147,7 +147,7 @@ def print_demo(
     command = "calyrex" if shutil.which("calyrex") else os.path.relpath(Path(sys.executable).with_name("calyrex"))
     console.print(_family_table(results))
     console.print(_example_table(choose_examples(answers)))
-    console.print(f"report   {output_dir / 'report.html'}")
+    console.print(f"report   {output_dir / 'report.html'}", soft_wrap=True)
     console.print(f"talk     {command} chat --adapter {adapter} --system 'Answer only in French.'", soft_wrap=True)
     console.print(f"train    {command} train --data chats.jsonl --output-dir runs/mine", soft_wrap=True)
 
