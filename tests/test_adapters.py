@@ -154,6 +154,18 @@ def test_base_of_another_name_is_refused_unless_allowed(tmp_path: Path) -> None:
     check_adapter(adapter, other, allow_other_base=True)
 
 
+def test_hub_base_of_another_owner_is_refused(tmp_path: Path) -> None:
+    base = tiny_base()
+    base.name_or_path = "ann/llama"
+    adapter = save_adapter(tmp_path, base)
+    edit_json(adapter / "adapter_config.json", base_model_name_or_path="bob/llama")
+
+    with pytest.raises(CalyrexError) as error:
+        check_adapter(adapter, base)
+
+    assert "trained on bob/llama, was not trained on ann/llama" in message_of(error)
+
+
 def test_base_whose_folder_moved_is_the_same_base(tmp_path: Path) -> None:
     adapter = save_adapter(tmp_path / "adapter", load_base(save_base(tmp_path / "base"), device="cpu"))
     moved = tmp_path / "moved"

@@ -1,6 +1,9 @@
 """``calyrex chat`` with a tiny model that answers in digits, which come back from text as the same tokens."""
 
+import dataclasses
 import io
+import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +126,17 @@ def test_base_answers_without_the_blocks_and_leaves_the_conversation_as_it_is(ch
     assert both == [anchored[0], base[0], *anchored[1:]]
     assert base[0] != anchored[0]
     assert noted == []
+
+
+def test_chat_starts_with_the_scale_that_the_adapter_was_saved_with(options: ChatOptions, tmp_path: Path) -> None:
+    folder = tmp_path / "half"
+    shutil.copytree(str(options.adapter), folder)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps({**config, "scale": 0.5}))
+
+    dialogue = Dialogue(Speaker(dataclasses.replace(options, adapter=str(folder))))
+
+    assert dialogue.scale == 0.5
 
 
 def test_scale_0_is_the_base(chat: Chat) -> None:

@@ -10,6 +10,7 @@ from peft import PeftModel
 from calyrex.config import CalyrexConfig
 from calyrex.span import encode_chat
 from calyrex.template import read_template
+from calyrex.tuner import CalyrexLayer
 from chat_tokenizers import chatml
 from tiny import train_blocks
 
@@ -64,6 +65,12 @@ def test_transformers_own_adapters_load_and_apply_the_blocks(base_folder: Path, 
     system_mask = encoded.pop("system_mask")
     assert system_mask.any()
     assert torch.equal(native(**encoded).logits, expected)
+    for layer in filter(lambda module: isinstance(module, CalyrexLayer), native.modules()):
+        layer.enable_adapters(enabled=False)  # what transformers' disable_adapters does, given the PEFT it asks for
+    embedded = native.get_input_embeddings()(encoded["input_ids"])
+    plain = AutoModelForCausalLM.from_pretrained(base_folder)
+    without = native(inputs_embeds=embedded, attention_mask=encoded["attention_mask"]).logits  # asks for no mask
+    assert torch.equal(without, plain(**encoded).logits)
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def results_of(answers: Sequence[Answer]) -> dict[str, Any]:
         **summarise(answers),
         "train_seconds": 312.4,
         "total_seconds": 601.2,
-        "options": {"seed": 7, "output_dir": "runs/<demo>"},
+        "options": {"seed": 7, "output_dir": "runs/<demo>", "max_new_tokens": 28},
         "versions": {"torch": "2.13.0"},
         "training": [{"step": 10, "loss": 3.0}, {"step": 20, "loss": 1.5}, {"step": 30, "loss": 0.75}],
     }

@@ -208,13 +208,20 @@ def test_a_killed_run_resumes_and_ends_with_the_same_weights(
     assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
 
 
-def test_a_checkpoint_that_was_cut_off_is_not_resumed_from(tmp_path: Path) -> None:
-    for name, text in (("checkpoint-9", '{"global_step": 9}'), ("checkpoint-12", '{"global'), ("checkpoint-15", None)):
-        (tmp_path / name).mkdir()
-        if text is not None:
-            (tmp_path / name / "trainer_state.json").write_text(text)
+@pytest.mark.parametrize("name", ["trainer_state.json", "adapter_model.safetensors", "optimizer.pt", "scheduler.pt"])
+def test_a_checkpoint_with_a_file_cut_off_is_not_resumed_from(
+    base_folder: Path, data_file: Path, tmp_path: Path, name: str
+) -> None:
+    command = train_command(base_folder, data_file, tmp_path / "run")
+    assert main(command) == 0
+    before = weights(tmp_path / "run")
+    newest, older = sorted(tmp_path.glob("run/checkpoint-*"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    file = newest / name
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
-    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-9"
+    assert last_complete_checkpoint(tmp_path / "run") == older
+    assert main(command) == 0
+    assert all(torch.equal(weight, before[name]) for name, weight in weights(tmp_path / "run").items())
 
 
 def test_a_folder_with_another_run_is_refused_by_the_options_that_differ(

@@ -149,7 +149,9 @@ def _describe(base: "PreTrainedModel") -> str:
 
 
 def _is_same_base(recorded: str | None, given: str | None) -> bool:
-    """Compare the last part of two names: a model keeps it when its folder moves or it leaves the hub."""
+    """Compare hub ids with an owner as a whole, else the last part, which a model keeps when its folder moves."""
     if not recorded or not given:
         return True
+    if all("/" in name and is_hub_id(name) and not Path(name).exists() for name in (recorded, given)):
+        return recorded == given
     return Path(recorded).name == Path(given).name

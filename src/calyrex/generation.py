@@ -1,15 +1,13 @@
 """Answers to many chats, in batches of similar length."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from calyrex.masking import Message
 from calyrex.span import encode_chat
-
-Message = dict[str, Any]
 
 
 @torch.inference_mode()

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 Message = dict[str, Any]
+"""One message in OpenAI's chat format; ``weight`` 0 keeps an assistant's message out of the loss."""
 
 SYSTEM_ROLES = ("system", "developer")
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")

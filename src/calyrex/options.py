@@ -117,7 +117,7 @@ class ChatOptions:
         base: Base model: smollm2-135m (built in), a hub name, a folder or a GGUF file; null takes the
             adapter's own, or the built-in one where there is no adapter.
         system: System prompt to start with; /system changes it.
-        scale: Strength of the blocks, 0 is the base model; /scale changes it.
+        scale: Strength of the blocks, 0 is the base model; null takes the adapter's own; /scale changes it.
         max_new_tokens: Longest answer in tokens.
         temperature: Sampling temperature; 0 always takes the likeliest token.
         dtype: Number format of the base.
@@ -127,7 +127,7 @@ class ChatOptions:
     adapter: str | None = None
     base: str | None = None
     system: str | None = None
-    scale: float = 1.0
+    scale: float | None = None
     max_new_tokens: int = 512
     temperature: float = 0.0
     dtype: Dtype = "auto"

@@ -83,6 +83,11 @@ class CalyrexLayer(nn.Module, BaseTunerLayer):
         """Return the modules of an adapter's block."""
         return BlockModules(*(getattr(self, name)[adapter_name] for name in self.adapter_layer_names))
 
+    def enable_adapters(self, enabled: bool) -> None:
+        """Turn the blocks on or off, for PEFT and for transformers' own ``disable_adapters``."""
+        self.context.is_enabled = enabled
+        super().enable_adapters(enabled)
+
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Run the decoder layer, then the active adapter's block on its output, ``[B, T, E]``."""
         output = self.base_layer(hidden_states, *args, **kwargs)
@@ -206,6 +211,11 @@ class CalyrexModel(BaseTuner):
         """Set the strength of the active adapter's blocks: 1.0 as trained, 0.0 the base."""
         self._active_config().scale = scale
 
+    @property
+    def active_scale(self) -> float:
+        """Strength of the active adapter's blocks."""
+        return self._active_config().scale
+
     def set_adapter(self, adapter_name: str | list[str], inference_mode: bool = False) -> None:
         """Make an adapter the active one.
 
@@ -215,10 +225,6 @@ class CalyrexModel(BaseTuner):
         if not isinstance(adapter_name, str) and len(adapter_name) > 1:
             raise ValueError(f"CALYREX runs one adapter at a time, got {list(adapter_name)}")
         super().set_adapter(adapter_name, inference_mode=inference_mode)
-
-    def _enable_adapter_layers(self, enabled: bool = True) -> None:
-        self.context.is_enabled = enabled
-        super()._enable_adapter_layers(enabled)
 
     def unload(self) -> nn.Module:
         """Return the base as it was."""

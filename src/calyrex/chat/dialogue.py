@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable
 
-from calyrex.chat.speaker import Message, Speaker
+from calyrex.chat.speaker import Speaker
 from calyrex.chat.terminal import note, write
 from calyrex.errors import CalyrexError
+from calyrex.masking import Message
 from calyrex.span import encode_chat
 
 COMMANDS = {
@@ -29,10 +30,10 @@ class Dialogue:
         Raises:
             CalyrexError: the chat template refuses a system prompt, or there are no blocks for a scale.
         """
-        if speaker.options.scale != 1.0 and not speaker.has_blocks:
+        if speaker.options.scale is not None and not speaker.has_blocks:
             raise CalyrexError(_NO_BLOCKS)
         self.speaker = speaker
-        self.scale = speaker.options.scale
+        self.scale = speaker.own_scale if speaker.options.scale is None else speaker.options.scale
         self.system = speaker.options.system
         self.turns: list[Message] = []
         self.actions: dict[str, Callable[[str], None]] = {

@@ -11,12 +11,11 @@ from transformers import BatchEncoding, DynamicCache, PreTrainedTokenizerBase, T
 
 from calyrex.chat.terminal import write
 from calyrex.errors import CalyrexError
+from calyrex.masking import Message
 from calyrex.models import BUILTIN, load_anchored, load_base, load_tokenizer, recorded_base
 from calyrex.options import ChatOptions
 from calyrex.span import encode_chat
 from calyrex.tuner import CalyrexModel
-
-Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,7 @@ class Speaker:
         self.name = f"{base} with {options.adapter}" if options.adapter else base
         self.has_adapter = isinstance(self.model, PeftModel)
         self.has_blocks = self.has_adapter and isinstance(self.model.base_model, CalyrexModel)
+        self.own_scale = self.model.base_model.active_scale if self.has_blocks else 1.0
         self.options = options
         self.reading: Reading | None = None
 

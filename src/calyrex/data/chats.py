@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calyrex.data.files import Row, read_rows
+from calyrex.data.files import Record, read_records
 from calyrex.errors import CalyrexError
-
-Message = dict[str, Any]
+from calyrex.masking import Message
 
 _LAYOUTS = "messages (OpenAI), conversations (ShareGPT), or instruction and output (Alpaca)"
 _ROLES = {
@@ -58,10 +57,10 @@ def read_chats(source: str | Path) -> Iterator[Chat]:
         CalyrexError: The source does not exist (at once); or a row is broken, of no known layout, or has no
             user turn or no answer to learn (when it is reached). The message names the file and the line.
     """
-    return map(parse_chat, read_rows(source))
+    return map(parse_chat, read_records(source))
 
 
-def parse_chat(row: Row) -> Chat:
+def parse_chat(row: Record) -> Chat:
     """Turn a row of any known layout into a conversation.
 
     Raises:

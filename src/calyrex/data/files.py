@@ -18,7 +18,7 @@ _EXCERPT_CHARACTERS = 60
 _BATCH_ROWS = 256
 
 
-class Row(NamedTuple):
+class Record(NamedTuple):
     """One row of a data set.
 
     Attributes:
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     origin: str
 
 
-def read_rows(source: str | Path) -> Iterator[Row]:
+def read_records(source: str | Path) -> Iterator[Record]:
     """Stream the rows of a data set; memory does not grow with its size.
 
     Args:
@@ -60,7 +60,7 @@ def _is_known(path: Path) -> bool:
     return path.name.endswith((".jsonl", ".jsonl.gz", ".json", ".parquet"))
 
 
-def _read_file(path: Path) -> Iterator[Row]:
+def _read_file(path: Path) -> Iterator[Record]:
     if path.suffix == ".parquet":
         rows = _read_parquet(path)
     elif path.suffix == ".json":
@@ -78,20 +78,20 @@ def _read_file(path: Path) -> Iterator[Row]:
         raise CalyrexError(f"{path} is empty: expected at least one conversation")
 
 
-def _read_json_lines(path: Path) -> Iterator[Row]:
+def _read_json_lines(path: Path) -> Iterator[Record]:
     with _open(path) as file:
         for number, line in enumerate(file, start=1):
             origin = f"{path} line {number}"
             text = _decode(line, origin)
             if text.strip():
-                yield Row(_parse(text, origin), origin)
+                yield Record(_parse(text, origin), origin)
 
 
 def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
-def _read_json(path: Path) -> Iterator[Row]:
+def _read_json(path: Path) -> Iterator[Record]:
     size_bytes = path.stat().st_size
     if size_bytes > JSON_LIMIT_BYTES:
         raise CalyrexError(
@@ -106,7 +106,7 @@ def _read_json(path: Path) -> Iterator[Row]:
     if not isinstance(rows, list):
         raise CalyrexError(f'{path} must hold a list of conversations, or {{"data": [...]}}')
     for number, row in enumerate(rows, start=1):
-        yield Row(row, f"{path} row {number}")
+        yield Record(row, f"{path} row {number}")
 
 
 def _decode(content: bytes, origin: str) -> str:
@@ -131,7 +131,7 @@ def _parse(text: str, origin: str) -> object:
         raise CalyrexError(f"{origin}: the JSON is nested too deeply to be a conversation") from error
 
 
-def _read_parquet(path: Path) -> Iterator[Row]:
+def _read_parquet(path: Path) -> Iterator[Record]:
     import pyarrow.parquet
 
     try:
@@ -140,13 +140,13 @@ def _read_parquet(path: Path) -> Iterator[Row]:
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 for value in batch.to_pylist():
                     number += 1
-                    yield Row(value, f"{path} row {number}")
+                    yield Record(value, f"{path} row {number}")
     except pyarrow.ArrowException as error:
         reason = str(error).partition("\n")[0]
         raise CalyrexError(f"cannot read {path}: {reason}; check the file or copy it again") from error
 
 
-def _read_hub(name: str, split: str) -> Iterator[Row]:
+def _read_hub(name: str, split: str) -> Iterator[Record]:
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
@@ -158,4 +158,4 @@ def _read_hub(name: str, split: str) -> Iterator[Row]:
         raise CalyrexError(
             f"cannot read the split {split!r} of the hub data set {name}: {reason}; give name:split"
         ) from error
-    return (Row(value, f"{name}:{split} row {number}") for number, value in enumerate(dataset, start=1))
+    return (Record(value, f"{name}:{split} row {number}") for number, value in enumerate(dataset, start=1))

@@ -22,7 +22,7 @@ _CHART_SIZE = 100.0
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One row of the figure and the table: how often rules were obeyed, four times.
 
     Each share is a dict of ``obeyed`` (0 .. 1 or None), ``interval`` (two of 0 .. 1) and ``n``.
@@ -112,11 +112,11 @@ def compare(base: Mapping[str, Any], anchored: Mapping[str, Any]) -> str:
     return "did not differ clearly from"
 
 
-def family_rows(results: Mapping[str, Any], *, is_trained: bool) -> list[Row]:
+def family_rows(results: Mapping[str, Any], *, is_trained: bool) -> list[TableRow]:
     """Return the rows of the families that were trained, or of those that never were."""
     base, anchored = results["base"]["families"], results["anchored"]["families"]
     return [
-        Row(
+        TableRow(
             family_name(name),
             base[name]["clean"],
             base[name]["under_attack"],
@@ -128,7 +128,7 @@ def family_rows(results: Mapping[str, Any], *, is_trained: bool) -> list[Row]:
     ]
 
 
-def total_row(results: Mapping[str, Any]) -> Row:
+def total_row(results: Mapping[str, Any]) -> TableRow:
     """Return the row of all trained families together."""
     shares = (
         {
@@ -139,7 +139,7 @@ def total_row(results: Mapping[str, Any]) -> Row:
         for model in ("base", "anchored")
         for condition in ("clean", "under_attack")
     )
-    return Row("all trained families", *shares)
+    return TableRow("all trained families", *shares)
 
 
 def find_shortfalls(results: Mapping[str, Any], answers: Sequence[Answer]) -> list[str]:

@@ -1,6 +1,7 @@
 """The transformers Trainer, with the loss on answers only and batches of rows of similar length."""
 
 import json
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +17,7 @@ from torch.utils.data import Sampler
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from calyrex.adapters import read_adapter
 from calyrex.errors import CalyrexError
 from calyrex.training.batches import collate
 from calyrex.training.folder import checkpoints
@@ -137,7 +139,8 @@ class BlockTrainer(Trainer):
 def last_complete_checkpoint(output_dir: Path) -> Path | None:
     """Return the newest checkpoint that was written to its end, or None.
 
-    The Trainer writes ``trainer_state.json`` last; a folder where it is missing or cut off was interrupted.
+    The Trainer writes ``trainer_state.json`` last; a folder where it is missing was interrupted, and one with a file
+    cut off was on a machine that crashed or a disk that failed.
     """
     return next((path for path in reversed(checkpoints(output_dir)) if _is_complete(path)), None)
 
@@ -162,6 +165,7 @@ def written_or_refused(what: str) -> Iterator[None]:
 def _is_complete(checkpoint: Path) -> bool:
     try:
         json.loads((checkpoint / "trainer_state.json").read_text())
-    except (OSError, ValueError):
+        read_adapter(checkpoint)
+    except (OSError, ValueError, CalyrexError):
         return False
-    return True
+    return all(zipfile.is_zipfile(checkpoint / name) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"))

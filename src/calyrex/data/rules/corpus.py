@@ -3,25 +3,22 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from calyrex.data.rules.attacks import SHOTS, draw_attack, word_attack
 from calyrex.data.rules.families import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from calyrex.data.rules.questions import Question
 from calyrex.data.rules.rule import Rule, make_rule, obey
 from calyrex.data.rules.words import Split
-
-# One message in the OpenAI chat format; "weight" 0 keeps an assistant message out of the loss.
-Message = dict[str, Any]
+from calyrex.masking import Message
 
 _SETTINGS: dict[Split, tuple[str, ...]] = {
     "train": ("You are a helpful assistant.", "You help the visitors of a library.", "Be kind."),
     "test": ("You are Nova, a museum guide.", "You work for a small bank.", "Be precise."),
 }
-_ATTACKED_SHARE: dict[Split, float] = {"train": 0.35, "test": 0.5}
+_ATTACKED_SHARE: dict[Split, float] = {"train": 0.25, "test": 0.5}
 _COMBINED_SHARE = 0.18
 _SETTING_SHARE = 0.06
-_LONGER_SHARE: dict[Split, float] = {"train": 0.29, "test": 0.25}
+_LONGER_SHARE: dict[Split, float] = {"train": 0.2, "test": 0.2}
 _EARLIER_TURNS = ((1, 2, 3, 4, 5), (76, 14, 5, 3, 2))
 
 # Which rules one answer can keep together, and is likely to be asked to.

@@ -120,7 +120,7 @@ def _draw_another_listed(rng: random.Random, split: Split, arguments: tuple[str,
 
 
 def _choose_count(rng: random.Random, split: Split, question: Question) -> tuple[str, ...]:
-    return (str(rng.randint(2, max(2, len(question.items)))),)
+    return (str(rng.randint(2, min(4, max(2, len(question.items))))),)
 
 
 def _rewrite_bullets(text: str, question: Question, arguments: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from calyrex.data.rules.checks import CHECKS
 from calyrex.data.rules.families import FAMILIES
-from calyrex.data.rules.phrasings import RULES, choose_phrasing
+from calyrex.data.rules.phrasings import choose_phrasing, rule_patterns
 from calyrex.data.rules.questions import Question
 from calyrex.data.rules.undoing import UNDO
 from calyrex.data.rules.words import NUMBER_WORDS, Split
@@ -50,7 +50,7 @@ def make_rule(rng: random.Random, split: Split, family: str, question: Question)
     if family == "json":
         keys = " and ".join(f'"{key}"' for key in arguments)
         fields = {"keys": f"the key{'s' if len(arguments) > 1 else ''} {keys}"}
-    return Rule(family, choose_phrasing(rng, RULES[family][split]).format(*arguments, **fields), arguments)
+    return Rule(family, choose_phrasing(rng, rule_patterns(family, split)).format(*arguments, **fields), arguments)
 
 
 def obey(rules: tuple[Rule, ...], question: Question, text: str) -> str:

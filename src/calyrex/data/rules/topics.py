@@ -6,6 +6,7 @@ from functools import cache
 
 from calyrex.data.rules import facts_language, facts_nature, facts_world
 from calyrex.data.rules.kinds import KINDS, draw_question, kind_names
+from calyrex.data.rules.phrasings import choose_phrasing, split_patterns
 from calyrex.data.rules.questions import Question, pluralize, read_table
 from calyrex.data.rules.words import Split
 
@@ -14,41 +15,29 @@ _COUNTRY_KINDS = ("capital", "continent", "country", "country language", "curren
 _ANIMAL_KINDS = ("sound", "legs", "animal", "young")
 _OTHER_KINDS = ("job", "definition", "symbol")
 
-_OPENINGS: dict[Split, tuple[str, ...]] = {
-    "train": ("", "", "Sorry, ", "No, ", "Oh dear, ", "My apologies, "),
-    "test": ("", "Pardon, ", "Regrettably, "),
-}
-_REFUSALS: dict[Split, tuple[str, ...]] = {
-    "train": (
-        "I cannot talk about that",
-        "that topic is closed",
-        "please ask a colleague",
-        "that is not my field",
-        "let us change the subject",
-        "I know nothing about it",
-        "my lips are sealed",
-        "ask me something else",
-        "I stay out of that",
-        "that is private",
-        "we do not cover this here",
-        "I must pass on this one",
-        "this door stays shut",
-        "our lawyers forbid it",
-    ),
-    "test": (
-        "this lies outside my job",
-        "I leave that to experts",
-        "such matters are not for me",
-        "choose another subject",
-        "nobody here may answer that",
-    ),
-}
+_REFUSALS = (
+    "[I|We] [cannot|may not|must not|will not|do not] [talk about|discuss|comment on] [that|this|such things].",
+    "[Sorry|No|Pardon|Oh dear|My apologies], [that|this] [topic|subject|question] is [closed|private|not for me].",
+    "[Please|Better|Kindly] ask [a colleague|an expert|someone else|the manager|my boss][| about that| instead].",
+    "[That|This] [is not|lies outside] my [field|job|area|department|trade].",
+    "[Let us|We should|Shall we] [change the subject|talk about something else|move on][, please|, friend|].",
+    "[Sorry|Alas|Regrettably], I know [nothing|little|too little] about [it|that|this].",
+    "My lips are sealed[| here| on that|, sorry].",
+    "[Choose|Try|Pick] another [subject|topic|question][, please|].",
+    "[Ask me|Let me hear] [something|anything] else[|, please|, friend].",
+    "[Our|The] [lawyers|rules|owners] [forbid|do not allow] [it|that|this].",
+    "I [leave|give] [that|this|such questions] to [experts|others|the doctors|my boss].",
+    "[Nobody|No one] here [may|can|will] answer [that|this].",
+    "[This|That] [door|book|window] [stays|is] [shut|closed|locked].",
+    "[Such matters|Those things|These topics] are [not for me|off my list|none of my business].",
+    "[I|We] [stay out of|keep away from|say nothing on] [that|this|it].",
+    "I [have to|must|shall] [pass|skip this one|stay silent][| here| today].",
+)
 
 
 def draw_refusal(rng: random.Random, split: Split) -> str:
     """Draw the sentence with which a topic must be refused."""
-    opening, refusal = rng.choice(_OPENINGS[split]), rng.choice(_REFUSALS[split])
-    return f"{opening}{refusal if opening else refusal[0].upper() + refusal[1:]}."
+    return choose_phrasing(rng, split_patterns(_REFUSALS, "refusals", split))
 
 
 def draw_topical(rng: random.Random, split: Split) -> Question:

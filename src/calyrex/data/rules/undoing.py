@@ -2,9 +2,9 @@
 
 from types import MappingProxyType
 
-from calyrex.data.rules.phrasings import Phrasings
+from calyrex.data.rules.words import Split
 
-UNDO: Phrasings = MappingProxyType(
+UNDO: MappingProxyType[str, dict[Split, tuple[str, ...]]] = MappingProxyType(
     {
         "uppercase": {
             "train": ("stop writing in capitals", "write normally"),
