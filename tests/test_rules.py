@@ -182,9 +182,9 @@ def test_the_families_take_equal_turns(test: list[RuleExample]) -> None:
 def test_the_mix_has_long_combined_and_attacked_conversations(train: list[RuleExample]) -> None:
     size = len(train)
 
-    assert 0.3 < sum(row.attack is not None for row in train) / size < 0.4
-    assert 0.12 < sum(len(row.rules) == 2 for row in train) / size < 0.2
-    assert 0.6 < sum(len(row.messages) == 2 for row in train) / size < 0.72
+    assert 0.2 < sum(row.attack is not None for row in train) / size < 0.3
+    assert 0.05 < sum(len(row.rules) == 2 for row in train) / size < 0.15
+    assert 0.7 < sum(len(row.messages) == 2 for row in train) / size < 0.8
     assert {len(row.messages) // 2 for row in train} == {1, 2, 3, 4, 5, 6}
 
 

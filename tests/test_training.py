@@ -57,14 +57,14 @@ def train_command(base: Path, data: Path, output_dir: Path, *more: str) -> list[
     return ["train", *(word for name, value in flags.items() for word in (f"--{name}", str(value))), *more]
 
 
-FULL_DISK = """
+LIMITED = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 {limit}
 from calyrex.cli import main
 sys.exit(main({arguments!r}))
 """
-"""Runs the command line where no file may grow past a size, as on a disk that is full."""
+"""Runs the command line under a limit: no file may grow past a size, as on a disk that is full, or no memory."""
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -281,7 +281,7 @@ def test_a_full_disk_during_a_checkpoint_is_one_line_and_loses_nothing(
     size = (tmp_path / "whole" / "checkpoint-20" / "optimizer.pt").stat().st_size
 
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size - 1},) * 2)"
-    on_full_disk = [sys.executable, "-c", FULL_DISK.format(limit=limit, arguments=command[3:])]
+    on_full_disk = [sys.executable, "-c", LIMITED.format(limit=limit, arguments=command[3:])]
     full = subprocess.run(on_full_disk, stderr=subprocess.PIPE, check=False)
 
     assert full.returncode == 2
@@ -289,6 +289,31 @@ def test_a_full_disk_during_a_checkpoint_is_one_line_and_loses_nothing(
     assert b"Traceback" not in full.stderr
     assert subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
     assert all(torch.equal(weights(run)[name], weight) for name, weight in weights(tmp_path / "whole").items())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc and limited as Linux does")
+def test_a_corpus_larger_than_memory_trains(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
+    """Train on 256 MB in a process that may hold 64 MB more than one that trains on 4 kB."""
+    large = tmp_path / "large.jsonl"
+    row = {**json.loads(data_file.read_text().splitlines()[0]), "note": "x" * 2**20}
+    with large.open("w") as file:
+        file.writelines([json.dumps(row) + "\n"] * 256)
+
+    def run(data: Path, limit: str) -> tuple[int, int]:
+        arguments = train_command(base_folder, data, tmp_path / data.stem)
+        program = LIMITED.format(limit=limit, arguments=arguments).replace("sys.exit(", "code = (")
+        program += "print(code, next(int(line.split()[1]) for line in open('/proc/self/status') if 'VmData' in line))"
+        result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        code, held = map(int, result.stdout.split())
+        return code, held * 1024
+
+    code, held = run(data_file, "")
+    limit = held + 64 * 2**20
+
+    assert large.stat().st_size > 4 * (limit - held)
+    assert code == 0
+    assert run(large, f"resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))")[0] == 0
 
 
 def test_the_loss_is_the_mean_over_the_answers_tokens() -> None:

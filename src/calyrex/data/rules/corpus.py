@@ -16,7 +16,7 @@ _SETTINGS: dict[Split, tuple[str, ...]] = {
     "test": ("You are Nova, a museum guide.", "You work for a small bank.", "Be precise."),
 }
 _ATTACKED_SHARE: dict[Split, float] = {"train": 0.25, "test": 0.5}
-_COMBINED_SHARE = 0.18
+_COMBINED_SHARE = 0.1
 _SETTING_SHARE = 0.06
 _LONGER_SHARE: dict[Split, float] = {"train": 0.2, "test": 0.2}
 _EARLIER_TURNS = ((1, 2, 3, 4, 5), (76, 14, 5, 3, 2))

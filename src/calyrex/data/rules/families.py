@@ -11,7 +11,7 @@ from calyrex.data.rules import topics
 from calyrex.data.rules.codewords import choose_secret, draw_asking, rewrite_secret
 from calyrex.data.rules.kinds import KINDS, draw_question, kind_names
 from calyrex.data.rules.questions import LANGUAGES, Question, capitalize_first
-from calyrex.data.rules.words import Split, draw_name, draw_noun, draw_word, in_split, read_words
+from calyrex.data.rules.words import Split, draw_common, draw_name, draw_noun, draw_word, in_split, read_words
 
 _MAIN_KEYS = read_words("answer reply result text value output response content message solution data fact")
 _SECOND_KEYS = read_words("topic subject about theme item matter asked question input query regarding focus")
@@ -132,8 +132,8 @@ def _rewrite_bullets(text: str, question: Question, arguments: tuple[str, ...]) 
 
 def _choose_keys(rng: random.Random, split: Split, question: Question) -> tuple[str, ...]:
     first = rng.choice([key for key in _MAIN_KEYS if in_split(key, split)])
-    if rng.random() < 0.5:
-        first = draw_noun(rng, split)
+    if rng.random() < 0.7:
+        first = draw_common(rng, split)
     second = rng.choice([key for key in _SECOND_KEYS if in_split(key, split)])
     return (first, second) if rng.random() < 0.3 else (first,)
 

@@ -1,10 +1,18 @@
 """The words and names that rules are about, each of which belongs to one split for good."""
 
 import random
+import re
 import zlib
+from functools import cache
+from types import MappingProxyType
 from typing import Literal
 
+from calyrex.data.rules import facts_language, facts_nature, facts_world
+
 Split = Literal["train", "test"]
+
+_PHRASE_SHARE: MappingProxyType[Split, float] = MappingProxyType({"train": 0.4, "test": 0.2})
+"""How often an answer opens or closes with several words: copying is learned word by word, and needs many."""
 
 NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -104,19 +112,38 @@ def draw_name(rng: random.Random, split: Split) -> str:
 
 
 def draw_word(rng: random.Random, split: Split) -> str:
-    """Draw what an answer may have to open or close with: a word, a name, an invention or two words."""
+    """Draw what an answer may have to open or close with: a word, a name, an invention or a few words."""
     chance = rng.random()
-    if chance < 0.1:
-        return f"{draw_noun(rng, split)} {draw_noun(rng, split)}".title()
-    if chance < 0.35:
+    if chance < _PHRASE_SHARE[split]:
+        words = [draw_common(rng, split) for _ in range(rng.randint(2, 4))]
+        return rng.choice((" ".join(words), " ".join(words).capitalize(), " ".join(words).title()))
+    if chance < 0.6:
         word = draw_invented(rng, split)
-    elif chance < 0.5:
+    elif chance < 0.65:
         word = _draw(rng, _OPENERS, split)
-    elif chance < 0.6:
+    elif chance < 0.75:
         return draw_name(rng, split)
     else:
-        word = draw_noun(rng, split)
+        word = draw_common(rng, split)
     return rng.choice((word, word, word.capitalize(), word.capitalize(), word.upper()))
+
+
+def draw_common(rng: random.Random, split: Split) -> str:
+    """Draw any word that the fact tables are written with, in lower case: what is copied must be of many kinds."""
+    return _draw(rng, _common_words(), split)
+
+
+@cache
+def _common_words() -> tuple[str, ...]:
+    tables = (
+        text
+        for module in (facts_language, facts_nature, facts_world)
+        for name, text in vars(module).items()
+        if name.isupper()
+    )
+    # Without plurals: the plural of a test word can belong to the training split.
+    words = {word for text in tables for word in re.findall(r"\b[a-z]{3,}[a-rt-z]\b", text)}
+    return tuple(sorted(words | set(_NOUNS)))
 
 
 def draw_secret(rng: random.Random, split: Split) -> str:
