@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from calyrex.cli import main
-from calyrex.demo import affordable_dialogues
 from calyrex.demo import test_examples as draw_tests
 from calyrex.models import BUILTIN, load_base, load_tokenizer
 from calyrex.options import DemoOptions
@@ -57,11 +56,6 @@ def test_the_held_out_questions_cover_every_family_clean_and_attacked() -> None:
     assert len({example.family for example in tests}) == 15
     for family in {example.family for example in trained}:
         assert {bool(example.attack) for example in trained if example.family == family} == {True, False}
-
-
-@pytest.mark.parametrize(("base_seconds", "num_train"), [(160.0, 976), (40.0, 6400), (600.0, 200)])
-def test_a_faster_machine_trains_on_more_dialogues_in_the_same_time(base_seconds: float, num_train: int) -> None:
-    assert affordable_dialogues(base_seconds, num_epochs=2) == num_train
 
 
 @pytest.mark.real_model

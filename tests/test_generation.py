@@ -2,10 +2,15 @@
 
 import pytest
 import torch
+from peft import get_peft_model
 from transformers import DynamicCache
 
 from calyrex.cache import SystemCacheLayer
-from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base
+from calyrex.config import CalyrexConfig
+from calyrex.generation import answer_chats
+from calyrex.span import encode_chat
+from chat_tokenizers import chatml
+from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base, train_blocks
 
 NEW = 8
 
@@ -216,3 +221,35 @@ def test_continuous_batching_is_refused(anchored):
         anchored.generate_batch([[1, 2, 3]])
     with pytest.raises(NotImplementedError, match="continuous batching"):
         anchored.get_base_model()(torch.tensor([[1, 2]]), cache=object())
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_many_chats_are_answered_as_each_alone(blocks):
+    """Rows that end leave the batch; the others, of other lengths, go on over several steps."""
+    tokenizer = chatml()
+    model = tiny_base(vocab_size=len(tokenizer))
+    if blocks:
+        model = get_peft_model(model, CalyrexConfig(placement=[2, 3, 4], scale=0.01))
+        train_blocks(model)
+    chats = [
+        [{"role": "system", "content": "Say " * n}, {"role": "user", "content": "Now" * (9 - n)}] for n in range(1, 9)
+    ]
+
+    def answer_alone(chat):
+        encoded = encode_chat(tokenizer, chat)
+        length = encoded["input_ids"].shape[1]
+        if not blocks:
+            encoded.pop("system_mask")
+        output = model.generate(**encoded, max_new_tokens=20, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+        return output[0, length:]
+
+    model.generation_config.eos_token_id = None
+    unending = [answer_alone(chat).tolist() for chat in chats]
+    ends = {token: {row.index(token) for row in unending if token in row} for row in unending for token in row}
+    model.generation_config.eos_token_id = max(ends, key=lambda token: len(ends[token]))
+    alone = [answer_alone(chat) for chat in chats]
+
+    together = answer_chats(model, tokenizer, chats, max_new_tokens=20)
+
+    assert len({len(answer) for answer in alone}) > 2
+    assert together == tokenizer.batch_decode(alone, skip_special_tokens=True)

@@ -30,13 +30,6 @@ from calyrex.training.sft import attach_blocks, train_blocks
 
 MAX_NEW_TOKENS = 28  # the longest expected answer has 26
 BATCH_SIZE = 8
-BUDGET_S = 640.0
-"""What base answers, training and anchored answers may take together where ``num_train`` is not given."""
-ANCHORED_SHARE = 0.95
-DIALOGUE_SHARE = 0.0007
-"""Time of the anchored answers, and of one training dialogue in one epoch, as shares of the time of the base's 420
-answers: measured on two cores. They hold on other machines as far as all three are bound by the same arithmetic."""
-MIN_TRAIN, MAX_TRAIN = 200, 6400
 TEST_SEED_OFFSET = 1_000_003
 """The held-out questions are drawn with another seed than the training dialogues."""
 
@@ -62,8 +55,7 @@ def run(options: DemoOptions) -> Path:
         with model.disable_adapter():
             base = _answer(model, tokenizer, tests, progress, "base answers")
         training_started = time.monotonic()
-        num_train = options.num_train or affordable_dialogues(training_started - started, options.num_epochs)
-        rows = training_rows(num_train, recipe, tokenizer)
+        rows = training_rows(options.num_train, recipe, tokenizer)
         log = train_blocks(model, rows, recipe, progress)
         train_seconds = time.monotonic() - training_started
         anchored = _answer(model.eval(), tokenizer, tests, progress, "anchored answers")
@@ -72,7 +64,6 @@ def run(options: DemoOptions) -> Path:
         for example, before, after in zip(tests, base, anchored, strict=True)
     ]
     results = {
-        "num_train": num_train,
         **summarise(answers),
         "train_seconds": round(train_seconds, 1),
         "total_seconds": round(time.monotonic() - started, 1),
@@ -105,17 +96,10 @@ def train_options(options: DemoOptions) -> TrainOptions:
         batch_size=BATCH_SIZE,
         learning_rate=options.learning_rate,
         num_epochs=options.num_epochs,
-        cache_activations=True,
+        cache_activations=options.num_epochs > 1,
         save_steps=1_000_000,
         seed=options.seed,
     )
-
-
-def affordable_dialogues(base_seconds: float, num_epochs: int) -> int:
-    """Return how many training dialogues fit into the budget of a machine that took so long for the base's answers."""
-    left = BUDGET_S - base_seconds * (1 + ANCHORED_SHARE)
-    affordable = round(left / (base_seconds * DIALOGUE_SHARE * (1 + num_epochs)))
-    return min(MAX_TRAIN, max(MIN_TRAIN, affordable))
 
 
 def training_rows(num_train: int, recipe: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> Dataset:

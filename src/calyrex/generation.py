@@ -4,10 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from peft import PeftModel
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import nn
+from transformers import BatchEncoding, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from calyrex.masking import Message
 from calyrex.span import encode_chat
+
+_STEP = 8
+"""Tokens between two looks at which rows of a batch have ended."""
 
 
 @torch.inference_mode()
@@ -33,27 +37,59 @@ def answer_chats(
     Returns:
         The answers, in the order of the chats, without control tokens.
     """
-    is_anchored = isinstance(model, PeftModel)
     lengths = [encode_chat(tokenizer, list(chat))["input_ids"].shape[1] for chat in chats]
     answers = [""] * len(chats)
     for group in group_by_length(lengths, batch_tokens):
         encoded = encode_chat(tokenizer, [list(chats[i]) for i in group]).to(model.device)
-        system_mask = encoded.pop("system_mask")
-        generated = model.generate(  # type: ignore[operator]
-            **encoded,
-            **({"system_mask": system_mask} if is_anchored else {}),
-            max_new_tokens=max_new_tokens,
+        generated = _generate(model, encoded, max_new_tokens, tokenizer.pad_token_id)
+        for i, text in zip(group, tokenizer.batch_decode(generated, skip_special_tokens=True), strict=True):
+            answers[i] = text
+        on_batch(len(group))
+    return answers
+
+
+def _generate(
+    model: PreTrainedModel | PeftModel, encoded: BatchEncoding, max_new_tokens: int, pad_token_id: int
+) -> list[list[int]]:
+    """Continue rows greedily, a few tokens at a time, so that rows that have ended leave the batch.
+
+    Returns:
+        The new token ids of each row.
+    """
+    input_ids, attention_mask, system_mask = (encoded[name] for name in ("input_ids", "attention_mask", "system_mask"))
+    cache = DynamicCache(config=model.config)
+    answers: list[list[int]] = [[] for _ in input_ids]
+    rows = torch.arange(len(input_ids), device=input_ids.device)
+    for start in range(0, max_new_tokens, _STEP):
+        length = input_ids.shape[1]
+        input_ids = model.generate(  # type: ignore[operator]
+            input_ids,
+            attention_mask=attention_mask,
+            **({"system_mask": system_mask} if isinstance(model, PeftModel) else {}),
+            cache=cache,
+            max_new_tokens=min(_STEP, max_new_tokens - start),
             do_sample=False,
             temperature=None,
             top_p=None,
             top_k=None,
-            pad_token_id=tokenizer.pad_token_id,
+            pad_token_id=pad_token_id,
         )
-        texts = tokenizer.batch_decode(generated[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True)
-        for i, text in zip(group, texts, strict=True):
-            answers[i] = text
-        on_batch(len(group))
+        new = input_ids[:, length:]
+        for row, tokens in zip(rows.tolist(), new.tolist(), strict=True):
+            answers[row] += tokens
+        going = ~torch.isin(new, torch.tensor(end_ids(model), device=new.device)).any(dim=1)
+        if not bool(going.any()):
+            break
+        cache.batch_select_indices(going.nonzero()[:, 0])
+        rows, input_ids, system_mask = rows[going], input_ids[going], system_mask[going]
+        attention_mask = nn.functional.pad(attention_mask[going], (0, new.shape[1]), value=1)
     return answers
+
+
+def end_ids(model: PreTrainedModel | PeftModel) -> list[int]:
+    """Return the tokens that end an answer."""
+    ids: int | list[int] | None = model.generation_config.eos_token_id
+    return [] if ids is None else ids if isinstance(ids, list) else [ids]
 
 
 def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -22,7 +22,7 @@ class DemoOptions:
 
     Attributes:
         output_dir: Folder for the adapter, the answers, results.json and the HTML report.
-        num_train: Number of rule dialogues to train on; null takes as many as fit into eleven minutes here.
+        num_train: Number of rule dialogues to train on; the more, the better the rules are kept.
         num_test: Number of held-out questions that both models answer.
         num_epochs: How often the training dialogues are seen.
         intermediate_size: Feed-forward size of a block.
@@ -31,11 +31,11 @@ class DemoOptions:
     """
 
     output_dir: Path = Path("runs/demo")
-    num_train: int | None = None
+    num_train: int = 2000
     num_test: int = 400
-    num_epochs: int = 2
+    num_epochs: int = 1
     intermediate_size: int = 512
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     seed: int = 0
 
     def __post_init__(self) -> None:

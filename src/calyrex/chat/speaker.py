@@ -11,6 +11,7 @@ from transformers import BatchEncoding, DynamicCache, PreTrainedTokenizerBase, T
 
 from calyrex.chat.terminal import write
 from calyrex.errors import CalyrexError
+from calyrex.generation import end_ids
 from calyrex.masking import Message
 from calyrex.models import BUILTIN, load_anchored, load_base, load_tokenizer, recorded_base
 from calyrex.options import ChatOptions
@@ -129,7 +130,7 @@ class Speaker:
             stream.end()  # type: ignore[no-untyped-call]
             return Answer(stream.text, "stopped", [])
         input_ids: list[int] = output[0].tolist()
-        is_whole = len(input_ids) < num_tokens + max_new_tokens or input_ids[-1] in self._end_ids()
+        is_whole = len(input_ids) < num_tokens + max_new_tokens or input_ids[-1] in end_ids(self.model)
         return Answer(stream.text, None if is_whole else f"cut after {max_new_tokens} tokens", input_ids)
 
     def _count_new_tokens(self, num_tokens: int) -> int:
@@ -148,10 +149,6 @@ class Speaker:
                 f"got {num_tokens}: /reset starts anew"
             )
         return int(min(limit - num_tokens, self.options.max_new_tokens))
-
-    def _end_ids(self) -> list[int]:
-        end_ids = self.model.generation_config.eos_token_id
-        return end_ids if isinstance(end_ids, list) else [end_ids]
 
 
 def _sampling(temperature: float) -> dict[str, Any]:

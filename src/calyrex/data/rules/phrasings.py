@@ -1,7 +1,7 @@
 """How each rule is said in a system prompt.
 
 ``{0}`` and ``{1}`` are the rule's arguments, ``{number}`` is a number, ``{words}`` a number of words and
-``{keys}`` JSON keys. ``[a|b]`` is a choice: what is learned should be the meaning of a rule, not a handful of sentences.
+``{keys}`` JSON keys. ``[a|b]`` is a choice: what is learned should be the meaning of a rule, not some sentences.
 A quarter of each family's patterns, drawn at random once and for all, belongs to the test split.
 """
 
