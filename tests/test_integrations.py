@@ -7,6 +7,7 @@ import torch
 from datasets import Dataset
 from peft import PeftModel
 
+from calyrex.base import find_layers
 from calyrex.config import CalyrexConfig
 from calyrex.span import encode_chat
 from calyrex.template import read_template
@@ -92,9 +93,13 @@ def test_trl_trains_the_blocks_and_only_them(base_folder: Path, tmp_path: Path, 
         peft_config=CalyrexConfig(placement=[3, 4]),
     )
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    records: list[bool] = []
+    layers = find_layers(trainer.model.get_base_model())
+    layers[1].register_forward_hook(lambda _layer, _args, output: records.append(output.requires_grad))
 
     trainer.train()
 
+    assert records and not any(records)  # TRL's gradient checkpointing starts no graph below the blocks
     moved = {name for name, p in trainer.model.named_parameters() if not torch.equal(p, before[name])}
     assert moved
     assert all("calyrex_" in name for name in moved)

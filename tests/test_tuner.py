@@ -6,6 +6,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
+from calyrex.base import find_layers
 from calyrex.config import CalyrexConfig
 from calyrex.tuner import CalyrexLayer
 from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base, train_blocks
@@ -267,3 +268,33 @@ def test_a_model_with_blocks_can_be_copied():
 
     expected = anchored(input_ids, system_mask=system_mask).logits
     assert torch.equal(clone(input_ids, system_mask=system_mask).logits, expected)
+
+
+def test_embeddings_that_are_given_or_trained_keep_their_gradient() -> None:
+    input_ids, system_mask = batch()
+    model = tiny_anchored()
+    embeddings = model.get_input_embeddings()
+    given = embeddings(input_ids).detach().requires_grad_()
+
+    model(inputs_embeds=given, system_mask=system_mask).logits.sum().backward()
+    embeddings.requires_grad_(True)
+    model(input_ids, system_mask=system_mask).logits.sum().backward()
+
+    assert given.grad is not None and given.grad.abs().sum() > 0
+    assert embeddings.weight.grad is not None
+
+
+def test_gradient_checkpointing_records_nothing_below_the_blocks() -> None:
+    input_ids, system_mask = batch()
+    model = tiny_anchored().train()
+    model.enable_input_require_grads()
+    records: list[bool] = []
+    find_layers(model.get_base_model())[0].register_forward_hook(
+        lambda _layer, _args, output: records.append(output.requires_grad)
+    )
+
+    loss = model(input_ids, system_mask=system_mask).logits.sum()
+    loss.backward()
+
+    assert records == [False]
+    assert any(parameter.grad is not None for name, parameter in model.named_parameters() if "calyrex" in name)

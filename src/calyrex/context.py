@@ -8,12 +8,16 @@ the blocks around them, so a replay cannot meet the state of another forward.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from calyrex.base import find_layers
 from calyrex.block import SystemTokens, find_system_tokens
 from calyrex.template import SystemTemplate, infer_system_mask
 
@@ -43,6 +47,7 @@ class SystemContext:
         continues: True for tokens that belong to the document in the cache, ``[B, T]`` bool; None means all.
         num_past: tokens already in the cache.
         num_tokens: tokens of the current forward.
+        embeds_ids: whether the current forward makes its embeddings itself, from token ids.
     """
 
     def __init__(self, read_template: Callable[[], SystemTemplate]) -> None:
@@ -58,6 +63,15 @@ class SystemContext:
         self.continues: Tensor | None = None
         self.num_past = 0
         self.num_tokens = 0
+        self.embeds_ids = True
+
+    def attach(self, model: PreTrainedModel) -> list[RemovableHandle]:
+        """Register the hooks on a base and return their handles."""
+        decoder = model.get_decoder()
+        return [
+            decoder.register_forward_pre_hook(self.before_decoder, with_kwargs=True),
+            find_layers(model)[0].register_forward_pre_hook(partial(self.before_layers, model), with_kwargs=True),
+        ]
 
     @contextmanager
     def serve(self, request: Request) -> Iterator[None]:
@@ -80,6 +94,7 @@ class SystemContext:
         mask = kwargs.pop("system_mask", None)  # reaches the decoder where the model hands unknown arguments down
         request = Request(mask) if mask is not None else self.request
         input_ids = kwargs.get("input_ids", args[0] if args else None)
+        self.embeds_ids = input_ids is not None
         tokens = input_ids if input_ids is not None else kwargs.get("inputs_embeds")
         if tokens is None:
             raise ValueError("the decoder was called without input_ids and without inputs_embeds")
@@ -109,6 +124,30 @@ class SystemContext:
         self.tokens = find_system_tokens(mask, segment_ids) if mask is not None and bool(mask.any()) else None
         self.continues = None if segment_ids is None else segment_ids == 0
         return args, kwargs
+
+    def before_layers(
+        self, model: PreTrainedModel, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Let no graph begin below the blocks: a pre-hook of the first decoder layer.
+
+        Trainers with gradient checkpointing make the embeddings require a gradient (``enable_input_require_grads``),
+        and autograd would record the whole base for a gradient that nothing asks for. Embeddings that are given
+        (``inputs_embeds``) or trained keep theirs.
+        """
+        hidden_states = args[0] if args else kwargs["hidden_states"]
+        if not self.embeds_ids or not hidden_states.requires_grad:
+            return args, kwargs
+        layers = find_layers(model)
+        others = (child for child in model.get_decoder().children() if child is not layers)
+        if any(parameter.requires_grad for child in others for parameter in child.parameters()):
+            return args, kwargs
+        for layer in layers:  # nothing to recompute up to the first block
+            getattr(layer, "base_layer", layer).gradient_checkpointing = False
+            if hasattr(layer, "base_layer"):
+                break
+        if args:
+            return (hidden_states.detach(), *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": hidden_states.detach()}
 
     def _cut_mask(self, request: Request, batch_size: int) -> Tensor:
         """Return the part of the request's mask that belongs to the tokens of this forward, ``[B, T]`` bool."""

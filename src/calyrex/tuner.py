@@ -228,7 +228,8 @@ class CalyrexModel(BaseTuner):
 
     def unload(self) -> nn.Module:
         """Return the base as it was."""
-        self.context_hook.remove()
+        for hook in self.context_hooks:
+            hook.remove()
         return super().unload()
 
     def system_template(self) -> SystemTemplate:
@@ -274,8 +275,7 @@ class CalyrexModel(BaseTuner):
     ) -> None:
         if not hasattr(self, "context"):
             self.context = SystemContext(self.system_template)
-            decoder = model.get_decoder()
-            self.context_hook = decoder.register_forward_pre_hook(self.context.before_decoder, with_kwargs=True)
+            self.context_hooks = self.context.attach(model)
 
     def _create_and_replace(  # type: ignore[override]  # noqa: PLR0913 (PEFT's signature)
         self,
