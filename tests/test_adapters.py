@@ -156,8 +156,8 @@ def test_base_of_another_name_is_refused_unless_allowed(tmp_path: Path) -> None:
 
 def test_hub_base_of_another_owner_is_refused(tmp_path: Path) -> None:
     base = tiny_base()
-    base.name_or_path = "ann/llama"
     adapter = save_adapter(tmp_path, base)
+    base.name_or_path = "ann/llama"
     edit_json(adapter / "adapter_config.json", base_model_name_or_path="bob/llama")
 
     with pytest.raises(CalyrexError) as error:

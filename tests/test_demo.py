@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from calyrex.cli import main
+from calyrex.demo import require_ours
 from calyrex.demo import test_examples as draw_tests
+from calyrex.errors import CalyrexError
 from calyrex.models import BUILTIN, load_base, load_tokenizer
 from calyrex.options import DemoOptions
 from calyrex.report.obedience import Answer, choose_examples, summarise, wilson_interval
@@ -56,6 +58,15 @@ def test_the_held_out_questions_cover_every_family_clean_and_attacked() -> None:
     assert len({example.family for example in tests}) == 15
     for family in {example.family for example in trained}:
         assert {bool(example.attack) for example in trained if example.family == family} == {True, False}
+
+
+@pytest.mark.parametrize("files", [["run.json", "rows.arrow"], ["notes.txt"]])
+def test_the_demo_replaces_no_adapter_but_its_own(tmp_path: Path, files: list[str]) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+
+    with pytest.raises(CalyrexError, match="not a demo's"):
+        require_ours(tmp_path)
 
 
 @pytest.mark.real_model

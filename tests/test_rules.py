@@ -145,13 +145,43 @@ def test_the_splits_share_no_question_word_phrasing_or_attack(
 def test_the_phrasings_of_the_splits_are_disjoint_and_many() -> None:
     for family in ALL_FAMILIES:
         train, test = (
-            {text for pattern in rule_patterns(family, split) for text in expand_phrasing(pattern)}
+            {
+                text.replace('"', "").casefold()
+                for pattern in rule_patterns(family, split)
+                for text in expand_phrasing(pattern)
+            }
             for split in ("train", "test")
         )
         assert not train & test
         assert not set(UNDO[family]["train"]) & set(UNDO[family]["test"])
         assert len(rule_patterns(family, "test")) >= 2
         assert len(train) >= 35 or family in HELD_OUT_FAMILIES
+
+
+def test_requests_to_drop_a_rule_are_of_one_split() -> None:
+    train, test = ({text for family in UNDO.values() for text in family[split]} for split in ("train", "test"))
+
+    assert not train & test
+
+
+def test_an_attack_never_names_a_topic_that_the_question_does_not(test: list[RuleExample]) -> None:
+    rows = [row for row in test if row.family == "forbidden_topic" and row.attack]
+
+    dragged_in = [
+        row
+        for row in rows
+        if re.search(row.rules[0].arguments[2], row.messages[-1]["content"], re.IGNORECASE)
+        and not re.search(row.rules[0].arguments[2], row.question, re.IGNORECASE)
+    ]
+
+    assert len(rows) > 30
+    assert dragged_in == []
+
+
+def test_several_words_are_not_called_a_word(train: list[RuleExample], test: list[RuleExample]) -> None:
+    rules = [rule for row in (*train, *test) for rule in row.rules if rule.family in ("prefix", "suffix")]
+
+    assert [rule.text for rule in rules if " " in rule.arguments[0] and " word" in rule.text] == []
 
 
 def test_the_attacks_and_kinds_of_question_are_many_and_some_unseen() -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,20 @@ def test_a_mistake_does_not_burn_the_folder_and_changed_data_are_read_again(
     assert len(Dataset.from_file(str(run / "rows.arrow"))) == 8
 
 
+def test_files_of_the_user_are_left_as_they_are(
+    base_folder: Path, data_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "rows.arrow").write_text("mine")
+
+    assert main(train_command(base_folder, data_file, tmp_path / "mine")) == 2
+    assert main(train_command(base_folder, tmp_path / "nope.jsonl", tmp_path / "new")) == 2
+
+    assert "another program or run" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["rows.arrow"]
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_folder_of_another_program_is_refused_and_left_as_it_is(
     base_folder: Path, data_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,7 +178,7 @@ def test_a_folder_of_another_program_is_refused_and_left_as_it_is(
 def test_the_written_options_do_the_run_again(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
     assert main(train_command(base_folder, data_file, tmp_path / "run")) == 0
 
-    again = ["train", "--config", str(tmp_path / "run" / "train.yaml"), "--output-dir", str(tmp_path / "again")]
+    again = ["train", "--config", str(tmp_path / "run" / "options.yaml"), "--output-dir", str(tmp_path / "again")]
     assert main(again) == 0
 
     first, second = weights(tmp_path / "run"), weights(tmp_path / "again")
@@ -208,19 +223,38 @@ def test_a_killed_run_resumes_and_ends_with_the_same_weights(
     assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
 
 
-@pytest.mark.parametrize("name", ["trainer_state.json", "adapter_model.safetensors", "optimizer.pt", "scheduler.pt"])
-def test_a_checkpoint_with_a_file_cut_off_is_not_resumed_from(
-    base_folder: Path, data_file: Path, tmp_path: Path, name: str
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def blank(content: bytes) -> bytes:
+    """What a crash can leave: zeros in the middle of a file of the right size."""
+    return content[: len(content) // 3] + b"\0" * (len(content) // 3) + content[2 * (len(content) // 3) :]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("trainer_state.json", cut),
+        ("trainer_state.json", lambda _content: b"{}"),
+        ("adapter_model.safetensors", cut),
+        ("optimizer.pt", cut),
+        ("optimizer.pt", blank),
+    ],
+)
+def test_a_damaged_checkpoint_is_set_aside_and_training_goes_on_before_it(
+    base_folder: Path, data_file: Path, tmp_path: Path, name: str, damage: Callable[[bytes], bytes]
 ) -> None:
     command = train_command(base_folder, data_file, tmp_path / "run")
     assert main(command) == 0
     before = weights(tmp_path / "run")
     newest, older = sorted(tmp_path.glob("run/checkpoint-*"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     file = newest / name
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    file.write_bytes(damage(file.read_bytes()))
 
     assert last_complete_checkpoint(tmp_path / "run") == older
     assert main(command) == 0
+    assert (tmp_path / "run" / f"damaged-1-{newest.name}" / name).exists()
     assert all(torch.equal(weight, before[name]) for name, weight in weights(tmp_path / "run").items())
 
 

@@ -96,8 +96,10 @@ def _read_config(folder: Path) -> "PeftConfig":
         raise CalyrexError(f"{folder / _CONFIG} is damaged: no JSON ({error})") from error
     except KeyError as error:
         raise CalyrexError(f"{folder / _CONFIG} names a peft_type that PEFT does not know: {error}") from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CalyrexError(f"{folder / _CONFIG} is no PEFT config: {error}") from error
+    if not isinstance(config.base_model_name_or_path, str | None):
+        raise CalyrexError(f"{folder / _CONFIG}: base_model_name_or_path must be text")
     return config
 
 
@@ -122,7 +124,7 @@ def _expected_shapes(adapter: AdapterFiles, base: "PreTrainedModel") -> dict[str
         with torch.device("meta"):
             skeleton = type(base)(copy.deepcopy(base.config))
             peft_model = get_peft_model(skeleton, config)
-    except (CalyrexError, ValueError) as error:
+    except (CalyrexError, ValueError, TypeError) as error:
         raise CalyrexError(f"the adapter {adapter.folder} does not fit {_describe(base)}: {error}") from error
     state: dict[str, torch.Tensor] = get_peft_model_state_dict(peft_model, save_embedding_layers=False)
     return {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -153,5 +155,5 @@ def _is_same_base(recorded: str | None, given: str | None) -> bool:
     if not recorded or not given:
         return True
     if all("/" in name and is_hub_id(name) and not Path(name).exists() for name in (recorded, given)):
-        return recorded == given
+        return recorded.lower() == given.lower()
     return Path(recorded).name == Path(given).name

@@ -3,6 +3,7 @@
 import argparse
 import errno
 import importlib
+import io
 import logging
 import os
 import sys
@@ -17,7 +18,8 @@ from calyrex.options import ChatOptions, DemoOptions, TrainOptions
 
 _CANNOT_WRITE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES),
-    *(errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR),
+    *(errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EPERM, errno.EIO, errno.EFBIG),
 )
 _INTERRUPTED = 130
 
@@ -45,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         Exit code: 0 done, 2 the user must change something, 130 interrupted.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("calyrex").setLevel(logging.INFO)
     # PEFT reads an attribute that transformers has renamed; nothing that a user could mend.

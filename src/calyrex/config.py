@@ -1,6 +1,5 @@
 """The configuration of a CALYREX adapter, kept in its ``adapter_config.json``."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -8,7 +7,7 @@ from peft import PeftConfig
 from peft.utils import PeftType, TaskType
 
 from calyrex.block import BlockShape
-from calyrex.options import Init, WithoutSystem
+from calyrex.options import MAX_SCALE, Init, WithoutSystem
 from calyrex.placement import DEFAULT_PLACEMENT
 from calyrex.registration import register
 
@@ -64,8 +63,8 @@ class CalyrexConfig(PeftConfig):
                 continue
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
-        if not isinstance(self.scale, int | float) or not math.isfinite(self.scale):
-            raise ValueError(f"scale must be a finite number, got {self.scale!r}")
+        if not isinstance(self.scale, int | float) or not 0 <= self.scale <= MAX_SCALE:
+            raise ValueError(f"scale must be a number from 0 to {MAX_SCALE}, got {self.scale!r}")
 
     def block_shape(self, base_config: dict[str, Any]) -> BlockShape:
         """Fill what is None from the base's own sizes.

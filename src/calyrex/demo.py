@@ -23,7 +23,7 @@ from calyrex.models import BUILTIN, load_tokenizer
 from calyrex.options import DemoOptions, TrainOptions
 from calyrex.report.demo import write_demo_page
 from calyrex.report.obedience import Answer, print_demo, summarise
-from calyrex.training.folder import ROWS, versions
+from calyrex.training.folder import RECORD, ROWS, versions
 from calyrex.training.progress import make_progress
 from calyrex.training.rows import write_rows
 from calyrex.training.sft import attach_blocks, train_blocks
@@ -49,7 +49,9 @@ def run(options: DemoOptions) -> Path:
     tokenizer = load_tokenizer(BUILTIN)
     tests = test_examples(options)
     recipe = train_options(options)
-    _clear(recipe.output_dir)
+    adapter_dir = output_dir / "adapter"
+    require_ours(adapter_dir)
+    _make_empty(recipe.output_dir)
     with make_progress() as progress:
         model = attach_blocks(recipe, tokenizer)
         with model.disable_adapter():
@@ -58,6 +60,7 @@ def run(options: DemoOptions) -> Path:
         rows = training_rows(options.num_train, recipe, tokenizer)
         log = train_blocks(model, rows, recipe, progress)
         train_seconds = time.monotonic() - training_started
+        _swap(recipe.output_dir, adapter_dir)
         anchored = _answer(model.eval(), tokenizer, tests, progress, "anchored answers")
     answers = [
         Answer.from_example(example, before, after)
@@ -72,7 +75,7 @@ def run(options: DemoOptions) -> Path:
         "versions": versions(),
     }
     _write(output_dir, results, answers)
-    print_demo(Console(), results, answers, output_dir, recipe.output_dir)
+    print_demo(Console(), results, answers, output_dir, adapter_dir)
     return output_dir
 
 
@@ -91,7 +94,7 @@ def train_options(options: DemoOptions) -> TrainOptions:
     return TrainOptions(
         data="built-in rules",
         base=BUILTIN,
-        output_dir=Path(options.output_dir) / "adapter",
+        output_dir=Path(options.output_dir) / "adapter.partial",
         intermediate_size=options.intermediate_size,
         batch_size=BATCH_SIZE,
         learning_rate=options.learning_rate,
@@ -111,13 +114,24 @@ def training_rows(num_train: int, recipe: TrainOptions, tokenizer: PreTrainedTok
     return write_rows(chats, tokenizer, recipe.output_dir / ROWS, max_length=recipe.max_length)
 
 
-def _clear(adapter_dir: Path) -> None:
-    """Remove what an earlier demo has left, and nothing else."""
-    if adapter_dir.exists():
-        if any(adapter_dir.iterdir()) and not (adapter_dir / ROWS).exists():
-            raise CalyrexError(f"{adapter_dir} exists and is not a demo's; choose another --output-dir")
-        shutil.rmtree(adapter_dir)
-    adapter_dir.mkdir(parents=True)
+def require_ours(adapter_dir: Path) -> None:
+    """Refuse to replace anything but the adapter of an earlier demo."""
+    is_ours = adapter_dir.is_dir() and (adapter_dir / ROWS).exists() and not (adapter_dir / RECORD).exists()
+    if adapter_dir.is_symlink() or (adapter_dir.exists() and not is_ours):
+        raise CalyrexError(f"{adapter_dir} exists and is not a demo's; choose another --output-dir")
+
+
+def _make_empty(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+
+
+def _swap(new: Path, old: Path) -> None:
+    """Put a finished adapter in the place of an earlier one."""
+    if old.exists():
+        shutil.rmtree(old)
+    new.rename(old)
 
 
 def _answer(

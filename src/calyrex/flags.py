@@ -22,7 +22,7 @@ from calyrex.errors import CalyrexError
 
 Options = TypeVar("Options")
 
-_NULL = ("null", "none", "~", "")
+_NULL = ("null", "none", "~")
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -125,7 +125,7 @@ def read_file(path: Path, declared: list[Option]) -> dict[str, object]:
         raise CalyrexError(f"--config {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise CalyrexError(f"--config {path}: expected a text file in UTF-8, got other bytes") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise CalyrexError(f"--config {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if content in (None, ""):
         return {}

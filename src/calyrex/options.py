@@ -13,6 +13,9 @@ from calyrex.errors import CalyrexError
 Init = Literal["random", "base"]
 WithoutSystem = Literal["identity", "mlp"]
 MAX_SEED = 2**32 - 1
+MAX_SCALE = 100.0
+_MAX_SIZE = 2**20
+_MIN_TEMPERATURE = 1e-3
 Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 
 
@@ -102,6 +105,7 @@ class TrainOptions:
         _require_at_least(self, 0, "learning_rate", "num_epochs", "warmup_ratio", "validation_fraction", "seed")
         _require_at_most(self, 0.99, "warmup_ratio", "validation_fraction")
         _require_at_most(self, MAX_SEED, "seed")
+        _require_at_most(self, _MAX_SIZE, "num_blocks", "intermediate_size", "batch_size", "max_length", "num_epochs")
         if not self.num_epochs > 0:
             raise CalyrexError(f"num_epochs must be above 0, got {self.num_epochs}")
         if not self.data.strip():
@@ -138,6 +142,9 @@ class ChatOptions:
         _require_at_least(self, 1, "max_new_tokens")
         _require_at_least(self, 0, "scale", "temperature", "seed")
         _require_at_most(self, MAX_SEED, "seed")
+        _require_at_most(self, MAX_SCALE, "scale", "temperature")
+        if 0 < self.temperature < _MIN_TEMPERATURE:
+            raise CalyrexError(f"temperature must be 0 or at least {_MIN_TEMPERATURE}, got {self.temperature}")
         if self.adapter is not None and not self.adapter.strip():
             raise CalyrexError("adapter must name a folder or a hub adapter, got an empty text")
 
@@ -152,5 +159,5 @@ def _require_at_least(options: object, minimum: float, *names: str) -> None:
 def _require_at_most(options: object, maximum: float, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
-        if value > maximum:
+        if value is not None and value > maximum:
             raise CalyrexError(f"{name} must be at most {maximum}, got {value}")

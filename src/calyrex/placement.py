@@ -60,6 +60,8 @@ def resolve_placement(placement: str | Sequence[int], num_layers: int, num_block
 
 
 def _check_layers(layers: Sequence[int], num_layers: int) -> list[int]:
+    if not isinstance(layers, Sequence):
+        raise ValueError(f"placement must be a name or a list of layers, got {layers!r}")
     if not layers:
         raise ValueError(f"placement must name at least one layer between 1 and {num_layers}, got an empty list")
     for layer in layers:

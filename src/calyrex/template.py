@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from calyrex.errors import CalyrexError
 from calyrex.masking import Message
@@ -190,6 +190,26 @@ def read_template(tokenizer: PreTrainedTokenizerBase) -> SystemTemplate:
         sorted(skipped for skipped in ends if isinstance(skipped, int)),
     )
     return replace(template, default=_default(fast, template))
+
+
+def read_base_template(base: str) -> SystemTemplate:
+    """Find how the chat template of a base marks the system prompt, from its tokenizer.
+
+    Args:
+        base: folder or hub id of the base.
+
+    Raises:
+        ValueError: its tokenizer cannot be loaded.
+        CalyrexError: as ``read_template``.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(base)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"no system_mask was given, and the tokenizer of base {base!r} that says where the system prompt is cannot "
+            f"be loaded; pass system_mask= or CalyrexConfig(system_template=...)"
+        ) from error
+    return read_template(tokenizer)
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, *turns: tuple[str, str]) -> EncodedChat:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from calyrex.base import base_sizes, find_layers
@@ -18,7 +18,7 @@ from calyrex.context import Request, SystemContext, find_cache
 from calyrex.initialise import copy_base_weights
 from calyrex.placement import resolve_placement
 from calyrex.registration import register
-from calyrex.template import SystemTemplate, infer_system_mask, read_template
+from calyrex.template import SystemTemplate, infer_system_mask, read_base_template
 
 PREFIX = "calyrex_"
 
@@ -241,15 +241,7 @@ class CalyrexModel(BaseTuner):
         """
         config = self._active_config()
         if config.system_template is None:
-            name = self.model.config.name_or_path
-            try:
-                tokenizer = AutoTokenizer.from_pretrained(name)
-            except (OSError, ValueError) as error:
-                raise ValueError(
-                    f"no system_mask was given, and the tokenizer of base {name!r} that says where the system prompt "
-                    f"is cannot be loaded; pass system_mask= or CalyrexConfig(system_template=...)"
-                ) from error
-            config.system_template = read_template(tokenizer).to_dict()
+            config.system_template = read_base_template(self.model.config.name_or_path).to_dict()
         return SystemTemplate.from_dict(config.system_template)
 
     def _active_config(self) -> CalyrexConfig:

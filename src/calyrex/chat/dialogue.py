@@ -7,6 +7,7 @@ from calyrex.chat.speaker import Speaker
 from calyrex.chat.terminal import note, write
 from calyrex.errors import CalyrexError
 from calyrex.masking import Message
+from calyrex.options import MAX_SCALE
 from calyrex.span import encode_chat
 
 COMMANDS = {
@@ -89,15 +90,16 @@ class Dialogue:
         """Set the strength of the blocks, or show it."""
         if not self.speaker.has_blocks:
             raise CalyrexError(_NO_BLOCKS)
+        if not value:
+            write(f"{self.scale:g}")
+            return
         try:
-            scale = float(value or self.scale)
+            scale = float(value)
         except ValueError:
             scale = math.nan
-        if not (scale >= 0 and math.isfinite(scale)):
-            raise CalyrexError(f"/scale takes a number of at least 0, such as /scale 0.5, got {value}")
+        if not 0 <= scale <= MAX_SCALE:
+            raise CalyrexError(f"/scale takes a number of at least 0 and at most {MAX_SCALE:g}, got {value}")
         self.scale = scale
-        if not value:
-            write(f"{scale:g}")
 
     def reset(self, _: str = "") -> None:
         """Forget the conversation."""

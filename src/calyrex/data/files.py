@@ -129,6 +129,8 @@ def _parse(text: str, origin: str) -> object:
         ) from error
     except RecursionError as error:
         raise CalyrexError(f"{origin}: the JSON is nested too deeply to be a conversation") from error
+    except ValueError as error:
+        raise CalyrexError(f"{origin}: a number has too many digits ({error})") from error
 
 
 def _read_parquet(path: Path) -> Iterator[Record]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calyrex import __version__
+from calyrex.data.files import read_records
 from calyrex.errors import CalyrexError
 from calyrex.flags import save_options
 from calyrex.options import TrainOptions
@@ -16,6 +17,7 @@ RECORD = "run.json"
 """Beside the results: options, data and versions of a run."""
 ROWS = "rows.arrow"
 PREFIX = "prefix.bin"
+_OPTIONS = "options.yaml"
 
 _FREE = ("output_dir", "save_steps", "logging_steps", "report_to")
 """Options that no weight depends on; they may change between two starts."""
@@ -34,23 +36,28 @@ def open_folder(options: TrainOptions) -> None:
         CalyrexError: the folder holds the checkpoints or adapter of a run with other options, or of no run of ours.
     """
     folder = Path(options.output_dir)
+    if not (folder / ROWS).exists():
+        read_records(options.data)  # refuses a source that does not exist before anything is written
     plain = json.loads(json.dumps(asdict(options), default=str))
     record = {"options": plain, "data": _fingerprint(options.data), "versions": versions()}
-    changed = _changes(_read_record(folder), record)
+    earlier = _read_record(folder)
+    changed = _changes(earlier, record)
+    if earlier is None and any((folder / name).exists() for name in (ROWS, PREFIX, _OPTIONS)):
+        raise CalyrexError(f"{folder} holds files of another program or run ({changed}); choose another output_dir")
     if changed:
         _require_fresh(folder, changed)
         for name in (ROWS, PREFIX):
             (folder / name).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    save_options(options, folder / "train.yaml")
     partial = folder / f"{RECORD}.partial"
     partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     os.replace(partial, folder / RECORD)
+    save_options(options, folder / _OPTIONS)
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoint folders of a run, oldest first."""
-    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and path.name.split("-", 1)[1].isdigit()]
+    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and path.name.split("-", 1)[1].isdecimal()]
     return sorted(found, key=step_of)
 
 

@@ -75,7 +75,7 @@ def open_rows(path: Path) -> Dataset:
     """
     try:
         return Dataset.from_file(str(path))
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowInvalid, OSError) as error:
         raise CalyrexError(f"{path} is damaged ({error}); delete it and give the same command again") from error
 
 

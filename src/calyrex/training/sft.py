@@ -1,7 +1,7 @@
 """``calyrex train``: supervised fine-tuning of the blocks on chats, over a frozen base."""
 
+import itertools
 import logging
-import shutil
 from pathlib import Path
 
 import torch
@@ -69,8 +69,8 @@ def attach_blocks(options: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> 
     set_seed(options.seed)
     try:
         return get_peft_model(base, config)
-    except ValueError as error:
-        raise CalyrexError(str(error)) from error
+    except (ValueError, RuntimeError) as error:  # options that do not fit the base, or no memory for such sizes
+        raise CalyrexError(str(error).splitlines()[0]) from error
 
 
 def train_blocks(model: PeftModel, rows: Dataset, options: TrainOptions, progress: Progress) -> list[dict[str, float]]:
@@ -105,12 +105,22 @@ def train_blocks(model: PeftModel, rows: Dataset, options: TrainOptions, progres
     checkpoint = last_complete_checkpoint(output_dir)
     for path in checkpoints(output_dir):
         if checkpoint is None or step_of(path) > step_of(checkpoint):
-            shutil.rmtree(path)
+            set_aside(path)
+            logger.warning("%s is damaged or not complete; it was set aside, and training goes on before it", path)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     with written_or_refused(f"the adapter in {output_dir}"):
         trainer.save_model(str(output_dir))
     (output_dir / PREFIX).unlink(missing_ok=True)
     return trainer.state.log_history
+
+
+def set_aside(checkpoint: Path) -> None:
+    """Rename a checkpoint, so that the run can write its own; nothing in it is lost."""
+    numbers = itertools.count(1)
+    aside = next(
+        path for number in numbers if not (path := checkpoint.with_name(f"damaged-{number}-{checkpoint.name}")).exists()
+    )
+    checkpoint.rename(aside)
 
 
 def hold_out(rows: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset]:

@@ -139,8 +139,8 @@ class BlockTrainer(Trainer):
 def last_complete_checkpoint(output_dir: Path) -> Path | None:
     """Return the newest checkpoint that was written to its end, or None.
 
-    The Trainer writes ``trainer_state.json`` last; a folder where it is missing was interrupted, and one with a file
-    cut off was on a machine that crashed or a disk that failed.
+    The Trainer writes ``trainer_state.json`` last; a folder where it is missing was interrupted, and one with a damaged
+    file was on a machine that crashed or a disk that failed.
     """
     return next((path for path in reversed(checkpoints(output_dir)) if _is_complete(path)), None)
 
@@ -164,8 +164,10 @@ def written_or_refused(what: str) -> Iterator[None]:
 
 def _is_complete(checkpoint: Path) -> bool:
     try:
-        json.loads((checkpoint / "trainer_state.json").read_text())
+        state = json.loads((checkpoint / "trainer_state.json").read_text())
         read_adapter(checkpoint)
-    except (OSError, ValueError, CalyrexError):
+        archives = [checkpoint / "optimizer.pt", checkpoint / "scheduler.pt", *checkpoint.glob("rng_state*.pth")]
+        is_sound = all(zipfile.ZipFile(path).testzip() is None for path in archives)
+    except (OSError, ValueError, zipfile.BadZipFile, CalyrexError):
         return False
-    return all(zipfile.is_zipfile(checkpoint / name) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"))
+    return is_sound and isinstance(state, dict) and isinstance(state.get("global_step"), int)

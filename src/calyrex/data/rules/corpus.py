@@ -1,6 +1,7 @@
 """The rule corpus: conversations under rules, with obedient answers and exact checks, of any size."""
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -169,8 +170,11 @@ class _Draft:
         answer = self._obey(self._question, answers)
         if turns is None or answer is None or self._is_void():
             return None
+        messages = self._write(turns, attack)
+        if any(self._is_dragged_in(rule, messages[-1]["content"]) for rule in self._rules):
+            return None
         return RuleExample(
-            messages=self._write(turns, attack),
+            messages=messages,
             question=self._question.text,
             answer=answer,
             natural=answers.get(self._question.text, "").strip() or self._question.answer,
@@ -223,6 +227,13 @@ class _Draft:
         """Whether the natural answer keeps the primary rule anyway, so that the rule asks nothing."""
         can_be_void = self._rules[0].family in ("secret", "forbidden_topic")
         return not can_be_void and self._rules[0].check(self._question.text, self._question.answer)
+
+    def _is_dragged_in(self, rule: Rule, text: str) -> bool:
+        """Whether the attack names a forbidden topic that the question does not: to refuse would be right too."""
+        if rule.family != "forbidden_topic":
+            return False
+        pattern = re.compile(rule.arguments[2], re.IGNORECASE)
+        return pattern.search(text) is not None and pattern.search(self._question.text) is None
 
     def _write(self, turns: list[tuple[str, str, bool]], attack: str | None) -> list[Message]:
         texts = [rule.text for rule in self._rules]

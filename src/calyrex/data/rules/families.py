@@ -145,7 +145,7 @@ def _rewrite_json(text: str, question: Question, arguments: tuple[str, ...]) -> 
 
 def _forbiddable(question: Question, split: Split) -> list[str]:
     used = set(re.findall(r"[a-z]+", question.brief.lower())) | _COMMON_WORDS
-    words = sorted(set(re.findall(r"\b[A-Za-z][a-z]{2,}\b", question.answer)), key=str.lower)
+    words = sorted(set(re.findall(r"\b[A-Za-z][a-z]{2,}\b", question.answer)), key=lambda word: (word.lower(), word))
     return [word for word in words if word.lower() not in used and in_split(word, split)]
 
 

@@ -52,8 +52,7 @@ PATTERNS: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
             "[Your style|House style|Format]: [all lowercase|lowercase only|small letters].",
         ),
         "prefix": (
-            '[Start|Begin|Open] [every|each] [answer|reply|response|message] with [the word |]"{0}".',
-            "[Start|Begin|Open] [every answer|each reply|all answers|your responses] with {0}.",
+            '[Start|Begin|Open] [every answer|each reply|all answers|each message] with [{0}|"{0}"|the word "{0}"].',
             '[Your first word is always|The first word you write is|The first word of each reply is|Each reply\'s first word must be] "{0}".',
             "[Always say|Say|Write|Always write] {0} [first, then answer|before you answer|before anything else].",
             '[Every|Each|Any] [reply|answer|message] [begins|must begin|opens|has to start] with [{0}|"{0}"].',
@@ -77,8 +76,7 @@ PATTERNS: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
             '[First|Begin]: "{0}". [Then|After that]: the answer.',
         ),
         "suffix": (
-            '[End|Finish|Close] [every|each] [answer|reply|response|message] with [the word |]"{0}".',
-            "[End|Finish|Close] [every answer|each reply|all answers|your responses] with {0}.",
+            '[End|Finish|Close] [every answer|each reply|all answers|each message] with [{0}|"{0}"|the word "{0}"].',
             '[Your last word is always|The last word you write is|The last word of each reply is|Each reply\'s last word must be] "{0}".',
             "[Answer first|Answer the question], then [say|write|add] {0} [at the end|at the very end|as the last word].",
             '[Every|Each|Any] [reply|answer|message] [ends|must end|closes|has to finish] with [{0}|"{0}"].',

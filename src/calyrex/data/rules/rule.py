@@ -50,7 +50,11 @@ def make_rule(rng: random.Random, split: Split, family: str, question: Question)
     if family == "json":
         keys = " and ".join(f'"{key}"' for key in arguments)
         fields = {"keys": f"the key{'s' if len(arguments) > 1 else ''} {keys}"}
-    return Rule(family, choose_phrasing(rng, rule_patterns(family, split)).format(*arguments, **fields), arguments)
+    patterns = rule_patterns(family, split)
+    text = choose_phrasing(rng, patterns)
+    while family in ("prefix", "suffix") and " " in arguments[0] and " word" in text:  # it is several words
+        text = choose_phrasing(rng, patterns)
+    return Rule(family, text.format(*arguments, **fields), arguments)
 
 
 def obey(rules: tuple[Rule, ...], question: Question, text: str) -> str:

@@ -8,7 +8,7 @@ from calyrex.data.rules import facts_language, facts_nature, facts_world
 from calyrex.data.rules.kinds import KINDS, draw_question, kind_names
 from calyrex.data.rules.phrasings import choose_phrasing, split_patterns
 from calyrex.data.rules.questions import Question, pluralize, read_table
-from calyrex.data.rules.words import Split, draw_common
+from calyrex.data.rules.words import Split, draw_noun
 
 # Kinds whose subject can itself be the topic, in groups that ask about the same subjects.
 _COUNTRY_KINDS = ("capital", "continent", "country", "country language", "currency")
@@ -32,21 +32,21 @@ _REFUSALS = (
     "[Such matters|Those things|These topics] are [not for me|off my list|none of my business].",
     "[I|We] [stay out of|keep away from|say nothing on] [that|this|it].",
     "I [have to|must|shall] [pass|skip this one|stay silent][| here| today].",
-    "I [only|just] talk about [the |my |]{word}.",
-    "Ask [me|us] about {word} instead[|, please|, friend].",
-    "[This desk|This line|My job] is for {word}[ only| alone|].",
-    "[No|Sorry], [let us|we] [speak of|talk about|stay with] {word}.",
-    "Not here: [my|our] [subject|business|topic] is {word}.",
-    "[The|Our] {word} [forbids|does not allow|prevents] [it|that|this].",
-    "[First|Please] [look at|read|see] the {word}[, friend| instead|].",
-    "[That|This] is [up to|a matter for] the {word} [team|office|desk|people].",
+    "I [only|just] talk about the {word}.",
+    "Ask [me|us] about the {word} instead[|, please|, friend].",
+    "[This desk|This line|My job] is for the {word}[ only| alone|].",
+    "[No|Sorry], [let us|we] [speak of|talk about|stay with] the {word}.",
+    "Not here: [my|our] [subject|business|topic] is the {word}.",
+    "The {word} [team|office|desk] [forbids|does not allow] [it|that|this].",
+    "[First|Please] [look at|see|go to] the {word}[, friend| instead|].",
+    "[That|This] is [up to|a matter for] the {word} [team|office|desk].",
 )
 
 
 def draw_refusal(rng: random.Random, split: Split) -> str:
     """Draw the sentence with which a topic must be refused."""
     pattern = choose_phrasing(rng, split_patterns(_REFUSALS, "refusals", split))
-    return pattern.format(word=draw_common(rng, split))
+    return pattern.format(word=draw_noun(rng, split))
 
 
 def draw_topical(rng: random.Random, split: Split) -> Question:

@@ -32,6 +32,6 @@ UNDO: MappingProxyType[str, dict[Split, tuple[str, ...]]] = MappingProxyType(
             "test": ("use as many words as you like",),
         },
         "exclamation": {"train": (), "test": ("use periods", "stay calm and use full stops")},
-        "tags": {"train": (), "test": ("use no tags", "answer in plain text")},
+        "tags": {"train": (), "test": ("use no tags", "leave the tags out")},
     }
 )
