@@ -34,7 +34,7 @@ class DemoOptions:
     """
 
     output_dir: Path = Path("runs/demo")
-    num_train: int = 2000
+    num_train: int = 1800
     num_test: int = 400
     num_epochs: int = 1
     intermediate_size: int = 512
