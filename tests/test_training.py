@@ -390,6 +390,26 @@ def test_the_stored_prefix_stands_in_for_the_frozen_layers(architecture: str, tm
     torch.testing.assert_close(model(**inputs).logits, expected)
 
 
+def test_an_interrupted_store_goes_on_where_it_stood_and_only_for_the_same_base_and_tokens(tmp_path: Path) -> None:
+    model = tiny_anchored()
+    ids = [[3 + (7 * row + place) % 90 for place in range(4 + row)] for row in range(6)]
+    rows = [{"input_ids": row, "system_mask": [True] * len(row), "assistant_mask": [True] * len(row)} for row in ids]
+    whole, steps = compute_prefix(model, rows, tmp_path / "whole.bin", batch_tokens=10)
+    assert list(steps) == [1, 2, 3, 4, 6]
+
+    _, steps = compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)
+    assert [next(steps), next(steps)] == [1, 2]  # killed here
+    resumed, steps = compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)
+
+    assert list(steps) == [3, 4, 6]
+    assert torch.equal(resumed.load(range(6), 9), whole.load(range(6), 9))
+    rows[0]["input_ids"][0] += 1
+    assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
+    rows[0]["input_ids"][0] -= 1
+    model.get_input_embeddings().weight.data += 1
+    assert next(compute_prefix(model, rows, tmp_path / "whole.bin", batch_tokens=10)[1]) == 1
+
+
 def test_batches_hold_rows_of_similar_length_and_depend_on_seed_and_epoch_alone() -> None:
     lengths = [1 + 7 * i % 50 for i in range(64)]
     sampler = LengthGroupedSampler(lengths, batch_size=8, seed=0)

@@ -17,6 +17,7 @@ RECORD = "run.json"
 """Beside the results: options, data and versions of a run."""
 ROWS = "rows.arrow"
 PREFIX = "prefix.bin"
+PREFIX_RECORD = "prefix.json"
 _OPTIONS = "options.yaml"
 
 _FREE = ("output_dir", "save_steps", "logging_steps", "report_to")

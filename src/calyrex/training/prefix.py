@@ -5,6 +5,9 @@ the same in every epoch: it is computed once for each row, kept in a memory-mapp
 below while the blocks train.
 """
 
+import hashlib
+import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +24,7 @@ from calyrex.base import find_layers
 from calyrex.errors import CalyrexError
 from calyrex.generation import group_by_length
 from calyrex.training.batches import Row, collate
-from calyrex.tuner import CalyrexLayer
+from calyrex.tuner import PREFIX, CalyrexLayer
 
 
 class PrefixStore:
@@ -69,6 +72,29 @@ class PrefixStore:
         return torch.stack(padded)
 
 
+class _Ledger:
+    """How many rows a store holds for sure, kept beside it, and for what: base, blocks' place and tokens.
+
+    Attributes:
+        done: rows that an earlier start has written, 0 where it was for something else.
+    """
+
+    def __init__(self, store_path: Path, key: str) -> None:
+        self.path = store_path.with_suffix(".json")
+        self.key = key
+        self.done = 0
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            record = json.loads(self.path.read_text(encoding="utf-8"))
+            if store_path.exists() and record["key"] == key:
+                self.done = int(record["done"])
+
+    def write(self, done: int) -> None:
+        """Record that ``done`` rows are on disk."""
+        partial = self.path.with_suffix(".partial")
+        partial.write_text(json.dumps({"key": self.key, "done": done}), encoding="utf-8")
+        os.replace(partial, self.path)
+
+
 class _StopForward(Exception):
     """Ends a forward once the residual stream before the first block is known."""
 
@@ -87,6 +113,8 @@ def compute_prefix(
 ) -> tuple[PrefixStore, Iterator[int]]:
     """Prepare a store and the steps that fill it, longest rows first, so that a batch wastes little on padding.
 
+    A store that was interrupted is gone on with, if base, place of the blocks, dtype and tokens are the same.
+
     Args:
         model: the model with blocks.
         rows: training rows.
@@ -96,14 +124,33 @@ def compute_prefix(
     Returns:
         The store, and an iterator that fills it and yields the number of rows done so far.
     """
-    dtype = next(first_block_layer(model).base_layer.parameters()).dtype
-    lengths = [len(row["input_ids"]) for row in rows]
+    first = first_block_layer(model)
+    dtype = next(first.base_layer.parameters()).dtype
+    lengths: list[int] = []
+    tokens = hashlib.sha256()
+    for row in rows:
+        lengths.append(len(row["input_ids"]))
+        tokens.update(np.asarray([lengths[-1], *row["input_ids"]], dtype=np.int64).tobytes())
+    key = f"{hash_base(model)} {first.block_index} {batch_tokens} {tokens.hexdigest()}"
+    ledger = _Ledger(path, hashlib.sha256(key.encode()).hexdigest())
+    if ledger.done == 0:
+        path.unlink(missing_ok=True)
     store = PrefixStore(path, lengths, model.config.get_text_config().hidden_size, dtype)
-    return store, _fill(store, model, rows, lengths, batch_tokens)
+    return store, _fill(store, ledger, model, rows, group_by_length(lengths, batch_tokens))
+
+
+def hash_base(model: PeftModel) -> str:
+    """Return the SHA-256 of the base's weights, names and dtypes included, without those of adapters."""
+    digest = hashlib.sha256()
+    for name, parameter in model.get_base_model().named_parameters():
+        if PREFIX not in name:
+            digest.update(f"{name} {parameter.dtype}".encode())
+            digest.update(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _fill(
-    store: PrefixStore, model: PeftModel, rows: Sequence[Row], lengths: Sequence[int], batch_tokens: int
+    store: PrefixStore, ledger: _Ledger, model: PeftModel, rows: Sequence[Row], groups: Iterator[list[int]]
 ) -> Iterator[int]:
     states: list[Tensor] = []
 
@@ -114,14 +161,18 @@ def _fill(
     handle = first_block_layer(model).base_layer.register_forward_hook(keep)
     done = 0
     try:
-        for group in group_by_length(lengths, batch_tokens):
+        for group in groups:
+            done += len(group)
+            if done <= ledger.done:
+                continue
             batch = collate([rows[i] for i in group], pad_token_id=0)
             inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask", "system_mask")}
             with torch.no_grad(), suppress(_StopForward):
                 model(**inputs, use_cache=False)
             for place, row in enumerate(group):
-                store.write(row, states[0][place, : lengths[row]])
-            done += len(group)
+                store.write(row, states[0][place, : len(rows[row]["input_ids"])])
+            store.bytes.flush()
+            ledger.write(done)
             yield done
     finally:
         handle.remove()
