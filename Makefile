@@ -1,6 +1,8 @@
 # make demo  sets up and runs the main job        make test  sets up and runs the tests
 # PYTHON=... names the Python (3.11 or newer) that .venv is made with.
 export PYTHON
+# Compiled modules are kept: without them importing transformers takes twenty seconds each time.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
 .PHONY: demo setup test test-real test-all lint format docs clean
