@@ -12,7 +12,7 @@ CHECK = "; import peft; assert peft.mapping.PEFT_TYPE_TO_TUNER_MAPPING['CALYREX'
     "first",
     [
         "import calyrex",
-        "import calyrex.tuner",
+        pytest.param("import calyrex.tuner", marks=pytest.mark.slow),
         pytest.param("import calyrex, peft", marks=pytest.mark.slow),
         pytest.param("import calyrex.config", marks=pytest.mark.slow),
         pytest.param("from peft import PeftModel; import calyrex; import calyrex.config", marks=pytest.mark.slow),
