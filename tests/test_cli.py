@@ -76,6 +76,7 @@ def test_flag_beats_file_beats_default(tmp_path: Path) -> None:
         ("placement: every2", "placement", "every2"),
         ("placement: 24", "placement", [24]),
         ("intermediate_size: null", "intermediate_size", None),
+        ("intermediate_size:", "intermediate_size", None),
         ("intermediate_size: 64", "intermediate_size", 64),
         ("report_to: [tensorboard]", "report_to", ["tensorboard"]),
         ("report_to: []", "report_to", []),
@@ -233,3 +234,9 @@ def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="a bug"):
         run_chat_as("raise_bug", monkeypatch)
+
+
+def test_an_empty_text_is_no_missing_adapter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "--adapter", ""]) == 2
+
+    assert "adapter must name a folder" in capsys.readouterr().err

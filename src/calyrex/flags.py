@@ -231,6 +231,8 @@ def _convert_flag(kind: object, text: str) -> object:
 def _file_value(path: Path, kinds: Mapping[str, object], key: str, value: object) -> object:
     if key not in kinds:
         raise CalyrexError(f"--config {path}: unknown key {key}{_list_known(key, list(kinds))}")
+    if value == "" and type(None) in typing.get_args(kinds[key]):
+        return None  # as YAML means a key without a value
     try:
         return convert(kinds[key], value)
     except ValueError as error:
