@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from peft import get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from calyrex import gguf, models
@@ -152,6 +153,20 @@ def test_base_of_another_name_is_refused_unless_allowed(tmp_path: Path) -> None:
 
     assert f"trained on {tmp_path / 'one'}, was not trained on {tmp_path / 'two'}" in message_of(error)
     check_adapter(adapter, other, allow_other_base=True)
+
+
+def test_adapter_with_values_that_are_no_numbers_is_refused(tmp_path: Path) -> None:
+    adapter = save_adapter(tmp_path, tiny_base())
+    file = adapter / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = max(tensors)
+    tensors[name][0] = torch.nan
+    save_file(tensors, file)
+
+    with pytest.raises(CalyrexError) as error:
+        check_adapter(adapter, tiny_base())
+
+    assert f"{name} holds values that are no finite numbers" in message_of(error)
 
 
 def test_hub_base_of_another_owner_is_refused(tmp_path: Path) -> None:

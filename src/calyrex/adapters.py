@@ -63,7 +63,7 @@ def check_adapter(adapter_path: str | Path, base: "PreTrainedModel", *, allow_ot
 
     Raises:
         CalyrexError: The adapter is missing or damaged, records another base, or its tensors are not exactly
-            those that the base would get.
+            those that the base would get, with finite numbers in them.
     """
     adapter = read_adapter(adapter_path)
     expected = _expected_shapes(adapter, base)
@@ -71,6 +71,7 @@ def check_adapter(adapter_path: str | Path, base: "PreTrainedModel", *, allow_ot
     origin = f"the adapter {adapter_path}" + (f", trained on {adapter.base}," if adapter.base else "")
     if complaint:
         raise CalyrexError(f"{origin} does not fit {_describe(base)}: {complaint}")
+    _require_finite(adapter.folder / _WEIGHTS)
     if not allow_other_base and not _is_same_base(adapter.base, base.name_or_path):
         raise CalyrexError(
             f"{origin} was not trained on {base.name_or_path}; give its own base, or allow another base if "
@@ -111,6 +112,16 @@ def _read_shapes(weights: Path) -> dict[str, tuple[int, ...]]:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise CalyrexError(f"{weights} is damaged ({error}): copy or download it again") from error
+
+
+def _require_finite(weights: Path) -> None:
+    from safetensors import safe_open
+
+    with safe_open(weights, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            tensor = file.get_tensor(name)
+            if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+                raise CalyrexError(f"{weights} is damaged: {name} holds values that are no finite numbers")
 
 
 def _expected_shapes(adapter: AdapterFiles, base: "PreTrainedModel") -> dict[str, tuple[int, ...]]:
