@@ -21,7 +21,7 @@ from calyrex.errors import CalyrexError
 from calyrex.models import load_tokenizer
 from calyrex.options import TrainOptions
 from calyrex.training.batches import collate
-from calyrex.training.folder import open_folder
+from calyrex.training.folder import locked, open_folder
 from calyrex.training.loss import answer_logits, answer_loss
 from calyrex.training.prefix import compute_prefix, prefix_skipped
 from calyrex.training.progress import make_progress
@@ -161,6 +161,16 @@ def test_files_of_the_user_are_left_as_they_are(
     assert "another program or run" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["rows.arrow"]
     assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_in_which_another_process_trains_is_refused(
+    base_folder: Path, data_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").mkdir()
+    with locked(tmp_path / "run"):
+        assert main(train_command(base_folder, data_file, tmp_path / "run")) == 2
+
+    assert "another process trains in" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_folder_of_another_program_is_refused_and_left_as_it_is(

@@ -3,9 +3,13 @@
 import importlib.metadata
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from calyrex import __version__
 from calyrex.data.files import read_records
@@ -54,6 +58,23 @@ def open_folder(options: TrainOptions) -> None:
     partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     os.replace(partial, folder / RECORD)
     save_options(options, folder / _OPTIONS)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of the folder of a run; the lock ends with the process, however that ends.
+
+    Raises:
+        CalyrexError: another process trains there.
+    """
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise CalyrexError(f"another process trains in {folder}; wait for it or choose another output_dir") from error
+    with lock:
+        lock.release()  # the ``with`` holds it too
+        yield
 
 
 def checkpoints(folder: Path) -> list[Path]:
