@@ -413,6 +413,11 @@ def test_an_interrupted_store_goes_on_where_it_stood_and_only_for_the_same_base_
 
     assert list(steps) == [3, 4, 6]
     assert torch.equal(resumed.load(range(6), 9), whole.load(range(6), 9))
+    (tmp_path / "cut.bin").write_bytes((tmp_path / "cut.bin").read_bytes()[:-1])
+    compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)  # killed before the first batch
+    assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
+    (tmp_path / "cut.json").write_text("[]")
+    assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
     rows[0]["input_ids"][0] += 1
     assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
     rows[0]["input_ids"][0] -= 1

@@ -21,7 +21,6 @@ RECORD = "run.json"
 """Beside the results: options, data and versions of a run."""
 ROWS = "rows.arrow"
 PREFIX = "prefix.bin"
-PREFIX_RECORD = "prefix.json"
 _OPTIONS = "options.yaml"
 
 _FREE = ("output_dir", "save_steps", "logging_steps", "report_to")
@@ -72,9 +71,10 @@ def locked(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise CalyrexError(f"another process trains in {folder}; wait for it or choose another output_dir") from error
-    with lock:
-        lock.release()  # the ``with`` holds it too
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def checkpoints(folder: Path) -> list[Path]:

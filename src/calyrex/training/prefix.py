@@ -31,31 +31,57 @@ class PrefixStore:
     """The residual stream that enters the first block, one ``[T, E]`` array for each training row.
 
     Attributes:
+        done: rows that are on disk for sure.
         states: stand-in for the layers below the first block in the coming forward, ``[B, T, E]``.
     """
 
-    def __init__(self, path: Path, lengths: Sequence[int], hidden_size: int, dtype: torch.dtype) -> None:
-        """Open or create the file; rows are written with ``write`` and read with ``load``.
+    def __init__(self, path: Path, lengths: Sequence[int], hidden_size: int, dtype: torch.dtype, key: str) -> None:
+        """Open the file if it was begun for the same key, else create it.
 
         Args:
-            path: the file.
+            path: the file; a record of the rows that are done is kept beside it.
             lengths: tokens of each row.
             hidden_size: ``E``.
             dtype: dtype of the base's residual stream.
+            key: what the states depend on, as a hash.
         """
+        self.path, self.record, self.key = path, path.with_suffix(".json"), key
         self.offsets = np.concatenate([[0], np.cumsum(lengths)])
         item = torch.empty(0, dtype=dtype).element_size()
         shape = (int(self.offsets[-1]), hidden_size * item)
-        missing = shape[0] * shape[1] - (path.stat().st_size if path.exists() else 0)
+        size = shape[0] * shape[1]
+        self.done = self._read_done() if path.exists() and path.stat().st_size == size else 0
+        if self.done == 0:
+            self.remove()
         free = shutil.disk_usage(path.parent).free
-        if missing > free:  # a memory map finds out by a crash
+        if self.done == 0 and size > free:  # a memory map finds out by a crash
             raise CalyrexError(
-                f"the activations of the frozen layers take {missing / 1e6:.0f} MB in {path.parent}, "
+                f"the activations of the frozen layers take {size / 1e6:.0f} MB in {path.parent}, "
                 f"{free / 1e6:.0f} MB are free; make room or leave cache_activations off"
             )
-        self.bytes = np.memmap(path, dtype=np.uint8, mode="r+" if path.exists() else "w+", shape=shape)
+        self.bytes = np.memmap(path, dtype=np.uint8, mode="r+" if self.done else "w+", shape=shape)
         self.dtype = dtype
         self.states: Tensor | None = None
+
+    def _read_done(self) -> int:
+        try:
+            record = json.loads(self.record.read_text(encoding="utf-8"))
+            return int(record["done"]) if record["key"] == self.key else 0
+        except (OSError, ValueError, TypeError, KeyError):
+            return 0
+
+    def keep(self, done: int) -> None:
+        """Bring what was written to disk and record that ``done`` rows are there."""
+        self.bytes.flush()
+        partial = self.record.with_suffix(".partial")
+        partial.write_text(json.dumps({"key": self.key, "done": done}), encoding="utf-8")
+        os.replace(partial, self.record)
+        self.done = done
+
+    def remove(self) -> None:
+        """Delete the file and its record."""
+        for path in (self.path, self.record):
+            path.unlink(missing_ok=True)
 
     def write(self, row: int, states: Tensor) -> None:
         """Keep the states of a row, ``[T, E]``."""
@@ -70,29 +96,6 @@ class PrefixStore:
             states = raw.view(self.dtype)
             padded.append(nn.functional.pad(states, (0, 0, 0, num_tokens - states.shape[0])))
         return torch.stack(padded)
-
-
-class _Ledger:
-    """How many rows a store holds for sure, kept beside it, and for what: base, blocks' place and tokens.
-
-    Attributes:
-        done: rows that an earlier start has written, 0 where it was for something else.
-    """
-
-    def __init__(self, store_path: Path, key: str) -> None:
-        self.path = store_path.with_suffix(".json")
-        self.key = key
-        self.done = 0
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            record = json.loads(self.path.read_text(encoding="utf-8"))
-            if store_path.exists() and record["key"] == key:
-                self.done = int(record["done"])
-
-    def write(self, done: int) -> None:
-        """Record that ``done`` rows are on disk."""
-        partial = self.path.with_suffix(".partial")
-        partial.write_text(json.dumps({"key": self.key, "done": done}), encoding="utf-8")
-        os.replace(partial, self.path)
 
 
 class _StopForward(Exception):
@@ -132,11 +135,9 @@ def compute_prefix(
         lengths.append(len(row["input_ids"]))
         tokens.update(np.asarray([lengths[-1], *row["input_ids"]], dtype=np.int64).tobytes())
     key = f"{hash_base(model)} {first.block_index} {batch_tokens} {tokens.hexdigest()}"
-    ledger = _Ledger(path, hashlib.sha256(key.encode()).hexdigest())
-    if ledger.done == 0:
-        path.unlink(missing_ok=True)
-    store = PrefixStore(path, lengths, model.config.get_text_config().hidden_size, dtype)
-    return store, _fill(store, ledger, model, rows, group_by_length(lengths, batch_tokens))
+    hidden_size = model.config.get_text_config().hidden_size
+    store = PrefixStore(path, lengths, hidden_size, dtype, hashlib.sha256(key.encode()).hexdigest())
+    return store, _fill(store, model, rows, group_by_length(lengths, batch_tokens))
 
 
 def hash_base(model: PeftModel) -> str:
@@ -149,9 +150,7 @@ def hash_base(model: PeftModel) -> str:
     return digest.hexdigest()
 
 
-def _fill(
-    store: PrefixStore, ledger: _Ledger, model: PeftModel, rows: Sequence[Row], groups: Iterator[list[int]]
-) -> Iterator[int]:
+def _fill(store: PrefixStore, model: PeftModel, rows: Sequence[Row], groups: Iterator[list[int]]) -> Iterator[int]:
     states: list[Tensor] = []
 
     def keep(_module: nn.Module, _args: Any, output: Any) -> None:
@@ -163,7 +162,7 @@ def _fill(
     try:
         for group in groups:
             done += len(group)
-            if done <= ledger.done:
+            if done <= store.done:
                 continue
             batch = collate([rows[i] for i in group], pad_token_id=0)
             inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask", "system_mask")}
@@ -171,8 +170,7 @@ def _fill(
                 model(**inputs, use_cache=False)
             for place, row in enumerate(group):
                 store.write(row, states[0][place, : len(rows[row]["input_ids"])])
-            store.bytes.flush()
-            ledger.write(done)
+            store.keep(done)
             yield done
     finally:
         handle.remove()

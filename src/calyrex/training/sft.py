@@ -16,7 +16,7 @@ from calyrex.errors import CalyrexError
 from calyrex.models import load_base, load_tokenizer
 from calyrex.options import TrainOptions
 from calyrex.template import read_template
-from calyrex.training.folder import PREFIX, PREFIX_RECORD, ROWS, checkpoints, locked, open_folder, step_of
+from calyrex.training.folder import PREFIX, ROWS, checkpoints, locked, open_folder, step_of
 from calyrex.training.prefix import PrefixStore, compute_prefix
 from calyrex.training.progress import ProgressCallback, make_progress
 from calyrex.training.rows import open_rows, write_rows
@@ -110,8 +110,8 @@ def train_blocks(model: PeftModel, rows: Dataset, options: TrainOptions, progres
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     with written_or_refused(f"the adapter in {output_dir}"):
         trainer.save_model(str(output_dir))
-    for name in (PREFIX, PREFIX_RECORD):
-        (output_dir / name).unlink(missing_ok=True)
+    if store is not None:
+        store.remove()
     return trainer.state.log_history
 
 
