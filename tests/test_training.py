@@ -122,6 +122,15 @@ def test_chats_without_a_system_prompt_are_left_out_with_a_warning(
     assert main(literal) == 0
 
 
+def test_a_run_without_a_terminal_says_what_begins(
+    base_folder: Path, data_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(train_command(base_folder, data_file, tmp_path / "run", "--cache-activations")) == 0
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines.index("frozen layers ...") < lines.index("training ...")
+
+
 def test_stored_activations_and_validation_go_together(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
     more = ["--validation-fraction", "0.5"]
 

@@ -4,15 +4,32 @@ import sys
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from transformers import TrainerCallback
 from transformers.utils import logging
+
+
+class _Bars(Progress):
+    """Progress bars; where there is no terminal to draw them in, a line says what begins."""
+
+    def add_task(self, description: str, *args: Any, **kwargs: Any) -> TaskID:
+        if not self.console.is_terminal:
+            self.console.print(f"{description} ...")
+        return super().add_task(description, *args, **kwargs)
 
 
 def make_progress() -> Progress:
     """Return progress bars that show count, time taken and time left, and silence those of transformers."""
     logging.disable_progress_bar()
-    return Progress(
+    return _Bars(
         TextColumn("{task.description:<22}"),
         BarColumn(),
         MofNCompleteColumn(),
