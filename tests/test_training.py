@@ -21,7 +21,7 @@ from calyrex.errors import CalyrexError
 from calyrex.models import load_tokenizer
 from calyrex.options import TrainOptions
 from calyrex.training.batches import collate
-from calyrex.training.folder import locked, open_folder
+from calyrex.training.folder import open_folder
 from calyrex.training.loss import answer_logits, answer_loss
 from calyrex.training.prefix import compute_prefix, prefix_skipped
 from calyrex.training.progress import make_progress
@@ -96,7 +96,8 @@ def test_training_moves_no_weight_of_the_base(base_folder: Path, data_file: Path
     options = TrainOptions(data=str(data_file), base=str(base_folder), output_dir=tmp_path / "run", placement=[3, 4])
     tokenizer = load_tokenizer(options.base)
     model = attach_blocks(options, tokenizer)
-    open_folder(options)
+    with open_folder(options):
+        pass
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
 
     with make_progress() as progress:
@@ -176,10 +177,14 @@ def test_a_folder_in_which_another_process_trains_is_refused(
     base_folder: Path, data_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run").mkdir()
-    with locked(tmp_path / "run"):
+    options = TrainOptions(data=str(data_file), output_dir=tmp_path / "run", seed=5)
+    with open_folder(options):
+        (tmp_path / "run" / "rows.arrow").write_text("of the first")
+        before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
         assert main(train_command(base_folder, data_file, tmp_path / "run")) == 2
 
     assert "another process trains in" in capsys.readouterr().err.splitlines()[-1]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
 def test_a_folder_of_another_program_is_refused_and_left_as_it_is(
@@ -256,6 +261,7 @@ def blank(content: bytes) -> bytes:
     [
         ("trainer_state.json", cut),
         ("trainer_state.json", lambda _content: b"{}"),
+        ("trainer_state.json", lambda _content: b'{"bogus": 1}'),
         ("adapter_model.safetensors", cut),
         ("optimizer.pt", cut),
         ("optimizer.pt", blank),
@@ -425,8 +431,10 @@ def test_an_interrupted_store_goes_on_where_it_stood_and_only_for_the_same_base_
     (tmp_path / "cut.bin").write_bytes((tmp_path / "cut.bin").read_bytes()[:-1])
     compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)  # killed before the first batch
     assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
-    (tmp_path / "cut.json").write_text("[]")
-    assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
+    record = json.loads((tmp_path / "cut.json").read_text())
+    for broken in ([], {**record, "done": 7}, {**record, "done": "x"}, {**record, "done": float("inf")}):
+        (tmp_path / "cut.json").write_text(json.dumps(broken))
+        assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
     rows[0]["input_ids"][0] += 1
     assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
     rows[0]["input_ids"][0] -= 1

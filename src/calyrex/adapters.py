@@ -120,7 +120,7 @@ def _require_finite(weights: Path) -> None:
     with safe_open(weights, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118
             tensor = file.get_tensor(name)
-            if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+            if not tensor.is_floating_point() or not bool(tensor.float().isfinite().all()):
                 raise CalyrexError(f"{weights} is damaged: {name} holds values that are no finite numbers")
 
 

@@ -33,15 +33,34 @@ def versions() -> dict[str, str]:
     return {"calyrex": __version__, **{name: importlib.metadata.version(name) for name in libraries}}
 
 
-def open_folder(options: TrainOptions) -> None:
-    """Make the output folder ready: record the run, and drop rows that an earlier start left for other options or data.
+@contextmanager
+def open_folder(options: TrainOptions) -> Iterator[None]:
+    """Hold the output folder for one run: record it, and drop rows that a start with other options or data has left.
 
     Raises:
-        CalyrexError: the folder holds the checkpoints or adapter of a run with other options, or of no run of ours.
+        CalyrexError: the data do not exist, the folder holds the checkpoints or adapter of a run with other options,
+            or files of no run of ours, or another process trains in it; nothing is changed then.
     """
+    _examine(options)
+    folder = Path(options.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        record, changed = _examine(options)  # another process may have come first
+        if changed:
+            for name in (ROWS, PREFIX):
+                (folder / name).unlink(missing_ok=True)
+        partial = folder / f"{RECORD}.partial"
+        partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        os.replace(partial, folder / RECORD)
+        save_options(options, folder / _OPTIONS)
+        yield
+
+
+def _examine(options: TrainOptions) -> tuple[dict[str, Any], str]:
+    """Return the record of this start and what differs from an earlier one, or refuse the folder or the data."""
     folder = Path(options.output_dir)
     if not (folder / ROWS).exists():
-        read_records(options.data)  # refuses a source that does not exist before anything is written
+        read_records(options.data)
     plain = json.loads(json.dumps(asdict(options), default=str))
     record = {"options": plain, "data": _fingerprint(options.data), "versions": versions()}
     earlier = _read_record(folder)
@@ -50,13 +69,7 @@ def open_folder(options: TrainOptions) -> None:
         raise CalyrexError(f"{folder} holds files of another program or run ({changed}); choose another output_dir")
     if changed:
         _require_fresh(folder, changed)
-        for name in (ROWS, PREFIX):
-            (folder / name).unlink(missing_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{RECORD}.partial"
-    partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, folder / RECORD)
-    save_options(options, folder / _OPTIONS)
+    return record, changed
 
 
 @contextmanager

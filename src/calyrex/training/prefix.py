@@ -66,9 +66,11 @@ class PrefixStore:
     def _read_done(self) -> int:
         try:
             record = json.loads(self.record.read_text(encoding="utf-8"))
-            return int(record["done"]) if record["key"] == self.key else 0
-        except (OSError, ValueError, TypeError, KeyError):
+            done, key = record["done"], record["key"]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return 0
+        is_sound = key == self.key and isinstance(done, int) and 0 <= done < len(self.offsets)
+        return done if is_sound else 0
 
     def keep(self, done: int) -> None:
         """Bring what was written to disk and record that ``done`` rows are there."""

@@ -16,7 +16,7 @@ from calyrex.errors import CalyrexError
 from calyrex.models import load_base, load_tokenizer
 from calyrex.options import TrainOptions
 from calyrex.template import read_template
-from calyrex.training.folder import PREFIX, ROWS, checkpoints, locked, open_folder, step_of
+from calyrex.training.folder import PREFIX, ROWS, checkpoints, open_folder, step_of
 from calyrex.training.prefix import PrefixStore, compute_prefix
 from calyrex.training.progress import ProgressCallback, make_progress
 from calyrex.training.rows import open_rows, write_rows
@@ -37,8 +37,7 @@ def train(options: TrainOptions) -> Path:
     tokenizer = load_tokenizer(options.base)
     read_template(tokenizer)
     model = attach_blocks(options, tokenizer)
-    open_folder(options)
-    with locked(Path(options.output_dir)), make_progress() as progress:
+    with open_folder(options), make_progress() as progress:
         rows = load_rows(options, tokenizer)
         train_blocks(model, rows, options, progress)
     logger.info("adapter saved; talk to it: calyrex chat --adapter %s", options.output_dir)

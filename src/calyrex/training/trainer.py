@@ -1,6 +1,5 @@
 """The transformers Trainer, with the loss on answers only and batches of rows of similar length."""
 
-import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +13,13 @@ from peft import PeftModel
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.data import Sampler
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from calyrex.adapters import read_adapter
 from calyrex.errors import CalyrexError
 from calyrex.training.batches import collate
-from calyrex.training.folder import checkpoints
+from calyrex.training.folder import checkpoints, step_of
 from calyrex.training.loss import answer_loss
 from calyrex.training.prefix import PrefixStore, prefix_skipped
 
@@ -164,10 +163,10 @@ def written_or_refused(what: str) -> Iterator[None]:
 
 def _is_complete(checkpoint: Path) -> bool:
     try:
-        state = json.loads((checkpoint / "trainer_state.json").read_text())
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         read_adapter(checkpoint)
         archives = [checkpoint / "optimizer.pt", checkpoint / "scheduler.pt", *checkpoint.glob("rng_state*.pth")]
         is_sound = all(zipfile.ZipFile(path).testzip() is None for path in archives)
-    except (OSError, ValueError, zipfile.BadZipFile, CalyrexError):
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile, CalyrexError):
         return False
-    return is_sound and isinstance(state, dict) and isinstance(state.get("global_step"), int)
+    return is_sound and state.global_step == step_of(checkpoint)
