@@ -22,7 +22,7 @@ ORDER = (
         "template",
         "span",
     ),
-    *("registration", "base", "cache", "config", "context", "tuner", "hub", "gguf", "adapters", "models"),
+    *("registration", "base", "cache", "config", "context", "layer", "tuner", "hub", "gguf", "adapters", "models"),
     *("generation", "data", "training", "benchmarks", "studies", "report"),
     *("serve", "chat", "demo", "cli", "__main__"),
 )

@@ -1,12 +1,16 @@
 """Generation with the system keys in the cache gives exactly what the uncached forward gives."""
 
+from collections import Counter
+
 import pytest
 import torch
 from peft import get_peft_model
-from transformers import DynamicCache
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import CompileConfig, DynamicCache
 
 from calyrex.cache import SystemCacheLayer
 from calyrex.config import CalyrexConfig
+from calyrex.context import Request
 from calyrex.generation import answer_chats
 from calyrex.span import encode_chat
 from chat_tokenizers import chatml
@@ -152,6 +156,81 @@ def test_the_cache_keeps_only_system_tokens_and_never_grows(anchored):
     assert cache.get_seq_length() == 12 + NEW - 1
 
 
+class Operations(TorchDispatchMode):
+    """Counts each operation with the shapes of its tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        shapes = tuple(tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor))
+        self.counts[str(function), shapes] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def operations_of_the_blocks(anchored, num_tokens):
+    """Return what a decoded token costs beyond the base's own operations, as ``generate`` decodes it."""
+    input_ids, system_mask = batch(1, tokens=num_tokens)
+    counted = []
+    for model in (anchored.get_base_model(), tiny_base()):
+        cache = DynamicCache(config=anchored.config)
+        with anchored.base_model.context.serve(Request(system_mask, spans_sequence=True)):
+            model(input_ids, cache=cache)
+            with Operations() as operations:
+                model(input_ids[:, :1], cache=cache)
+        counted.append(operations.counts)
+    return counted[0] - counted[1]
+
+
+def test_the_blocks_work_for_a_token_does_not_depend_on_the_length_of_the_conversation(anchored):
+    short, long = operations_of_the_blocks(anchored, 12), operations_of_the_blocks(anchored, 120)
+
+    assert short.total() > 3 * 10
+    assert short == long
+
+
+def test_decoding_with_a_static_cache_compiles_once_and_without_graph_breaks(anchored):
+    input_ids, system_mask = batch()
+    graphs = []
+
+    def backend(graph, _inputs):  # a function, because generate copies its configuration
+        graphs.append(graph)
+        return graph.forward
+
+    config = CompileConfig(fullgraph=True, backend=backend, mode=None)
+    config._compile_all_devices = True
+    expected = generate(anchored, input_ids, system_mask)
+
+    compiled = generate(anchored, input_ids, system_mask, cache_implementation="static", compile_config=config)
+
+    assert torch.equal(compiled, expected)
+    assert len(graphs) == 1
+
+
+def test_tokens_that_the_blocks_have_not_seen_are_not_passed_over(anchored):
+    input_ids, system_mask = batch(1)
+    cache = DynamicCache(config=anchored.config)
+    anchored(input_ids, system_mask=system_mask, cache=cache)
+    with anchored.disable_adapter():
+        anchored(input_ids[:, :3], cache=cache)
+
+    with pytest.raises(ValueError, match="holds 15 tokens that the blocks have not seen"):
+        anchored(input_ids[:, :1], cache=cache)
+
+
+def test_a_prompt_read_token_by_token_gives_the_same_logits(anchored):
+    input_ids, system_mask = batch(1)
+    cache = DynamicCache(config=anchored.config)
+    expected = anchored(input_ids, system_mask=system_mask).logits
+
+    steps = [
+        anchored(input_ids[:, t : t + 1], system_mask=system_mask[:, t : t + 1], cache=cache).logits for t in range(12)
+    ]
+
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, atol=1e-5, rtol=1e-4)
+
+
 def test_cropping_forgets_generated_tokens_and_keeps_the_system_prompt(anchored):
     input_ids, system_mask = batch(1)
     cache = DynamicCache(config=anchored.config)
@@ -189,7 +268,7 @@ def test_a_cache_filled_by_another_adapter_or_without_blocks_is_refused(anchored
 
     with pytest.raises(ValueError, match="as adapter 'default' reads it, but 'second' is active"):
         anchored(input_ids[:, :1], cache=cache)
-    with pytest.raises(ValueError, match="holds 12 tokens, but the blocks have seen 0"):
+    with pytest.raises(ValueError, match="holds 12 tokens that the blocks have not seen"):
         anchored(input_ids[:, :1], cache=bare)
 
 

@@ -9,9 +9,9 @@ from peft import PeftModel
 
 from calyrex.base import find_layers
 from calyrex.config import CalyrexConfig
+from calyrex.layer import CalyrexLayer
 from calyrex.span import encode_chat
 from calyrex.template import read_template
-from calyrex.tuner import CalyrexLayer
 from chat_tokenizers import chatml
 from tiny import train_blocks
 

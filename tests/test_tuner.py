@@ -8,7 +8,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from calyrex.base import find_layers
 from calyrex.config import CalyrexConfig
-from calyrex.tuner import CalyrexLayer
+from calyrex.layer import CalyrexLayer
 from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base, train_blocks
 
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from calyrex.config import CalyrexConfig
-from calyrex.tuner import CalyrexLayer
+from calyrex.layer import CalyrexLayer
 
 VOCABULARY = 100
 SIZES = {

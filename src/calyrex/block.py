@@ -160,11 +160,38 @@ def project_system(block: BlockModules, x: Tensor, positions: Tensor, head_dim: 
     return keys, values
 
 
+def attend(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
+    """Attend from every token to the system tokens that it sees.
+
+    The query heads of a group stand one after the other along the tokens, so that every kernel can take a mask and
+    keys and values are never repeated; cost ``T x S``.
+
+    Args:
+        queries: ``[B, T, H * D]``.
+        keys: ``[B, K, S, D]``.
+        values: ``[B, K, S, D]``.
+        visible: True where a token attends to a system token, ``[B, T, S]`` or ``[B, 1, S]`` bool; None means that
+            all tokens attend to all.
+
+    Returns:
+        What each head heard, ``[B, T, H * D]``.
+    """
+    grouped = queries.unflatten(-1, (keys.shape[1], -1, keys.shape[-1]))  # [B, T, K, H / K, D]
+    num_tokens, group_size = grouped.shape[1], grouped.shape[3]
+    stacked = grouped.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, K, H / K * T, D]
+    mask = None
+    if visible is not None:
+        mask = visible.expand(-1, num_tokens, -1).repeat(1, group_size, 1)[:, None]  # [B, 1, H / K * T, S]
+    heard: Tensor = functional.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask)
+    heard = heard.unflatten(2, (group_size, num_tokens)).permute(0, 3, 1, 2, 4)  # [B, T, K, H / K, D]
+    return heard.flatten(2)
+
+
 def apply_block(
     block: BlockModules,
     x: Tensor,
     system: tuple[Tensor, Tensor],
-    visible: Tensor,
+    visible: Tensor | None,
     *,
     scale: float | Tensor = 1.0,
     without_system: str = "identity",
@@ -178,7 +205,8 @@ def apply_block(
         block: the modules of the block.
         x: residual stream that leaves a decoder layer, ``[B, T, E]``.
         system: keys and values of the system tokens, ``[B, K, S, D]`` each.
-        visible: True where a token may attend to a system token, ``[B, T, S]`` or ``[B, 1, S]`` bool.
+        visible: True where a token may attend to a system token, ``[B, T, S]`` or ``[B, 1, S]`` bool; None means that
+            every token attends to all of them, and that there is at least one.
         scale: strength of the block, 1.0 as trained, 0.0 for the base; a number or one per row, ``[B]``.
         without_system: what happens to a token that sees no system token: ``"identity"`` leaves it untouched, bit for
             bit; ``"mlp"`` lets the feed-forward act on it (the paper's literal formula).
@@ -188,15 +216,18 @@ def apply_block(
     """
     keys, values = system
     strength = scale.to(x)[:, None, None] if isinstance(scale, Tensor) else scale
-    sees_system = visible.any(dim=-1, keepdim=True)  # [B, T or 1, 1]
+    sees_system = None if visible is None else visible.any(dim=-1, keepdim=True)  # [B, T or 1, 1]
     attended = x
     if keys.shape[2] > 0:
-        queries = block.q_proj(block.input_norm(x)).unflatten(-1, (-1, keys.shape[-1])).transpose(1, 2)  # [B, H, T, D]
-        # A token without a visible key attends to all of them, and its result is dropped below: softmax stays finite.
-        mask = (visible | ~sees_system)[:, None]  # [B, 1, T or 1, S]
-        heard = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
-        heard = heard.transpose(1, 2).flatten(2)  # [B, T, H * D]
-        attended = x + strength * block.o_proj(heard.masked_fill(~sees_system, 0.0))
+        queries = block.q_proj(block.input_norm(x))  # [B, T, H * D]
+        if visible is None or sees_system is None:
+            heard = attend(queries, keys, values, None)
+        else:
+            # A token without a visible key attends to all, and its result is dropped: softmax stays finite.
+            heard = attend(queries, keys, values, visible | ~sees_system).masked_fill(~sees_system, 0.0)
+        attended = x + strength * block.o_proj(heard)
     n = block.post_attention_norm(attended)
     out = attended + strength * block.down_proj(functional.silu(block.gate_proj(n)) * block.up_proj(n))
-    return torch.where(sees_system, out, x) if without_system == "identity" else out
+    if sees_system is None or without_system == "mlp":
+        return out
+    return torch.where(sees_system, out, x)

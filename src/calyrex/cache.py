@@ -1,7 +1,8 @@
 """The system prompt's keys and values in a request's own cache, one extra cache layer for each block.
 
 The layers stand behind the base's own in the ``Cache`` of transformers, so beams, batches and multi-turn reuse move
-them along. They hold the system tokens only and never grow while a request decodes.
+them along. They hold the system tokens only and do not change while a request decodes: a decoded token costs the same
+after any length of conversation.
 """
 
 from typing import Any
@@ -16,25 +17,31 @@ class SystemCacheLayer(CacheLayerMixin):
 
     Attributes:
         adapter_name: the adapter whose projections made the keys and values.
+        sequence: a layer of the base in the same cache, which counts the tokens.
         keys: ``[B, K, S, D]``.
         values: ``[B, K, S, D]``.
         positions: place of each system token in its sequence, -1 where it is padding or belongs to an earlier
             document of a packed row, ``[B, S]`` int64.
-        num_tokens: tokens of the sequence that have passed, system tokens or not.
+        visible: True where later tokens may attend to a system token, ``[B, 1, S]`` bool; None where they may to all.
+        num_seen: tokens up to the end of the last forward that could bring system tokens; those decoded after it are
+            not counted.
     """
 
     is_sliding = False
     is_croppable = True
+    is_compileable = True
     supports_early_init = False
 
     keys: Tensor  # None until initialised, like every cache layer of transformers
     values: Tensor
     positions: Tensor
+    visible: Tensor | None = None
 
-    def __init__(self, adapter_name: str) -> None:
+    def __init__(self, adapter_name: str, sequence: CacheLayerMixin) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.adapter_name = adapter_name
-        self.num_tokens = 0
+        self.sequence = sequence
+        self.num_seen = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Start with no system token, in the dtype and on the device of the given states ``[B, K, S, D]``."""
@@ -50,18 +57,23 @@ class SystemCacheLayer(CacheLayerMixin):
         Args:
             key_states: keys of the new system tokens.
             value_states: values of the new system tokens.
-            *args: ``positions`` ``[B, S]`` int64 and ``num_tokens``, the tokens of this forward.
+            *args: ``positions`` ``[B, S]`` int64 and ``num_seen``, the tokens of the sequence so far.
             **kwargs: not used.
         """
-        positions, num_tokens = args
+        positions, self.num_seen = args
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        self.num_tokens += num_tokens
         if key_states.shape[2] > 0:
-            self.keys = torch.cat([self.keys, key_states], dim=2)
-            self.values = torch.cat([self.values, value_states], dim=2)
-            self.positions = torch.cat([self.positions, positions], dim=1)
+            is_first = self.keys.shape[2] == 0
+            self.keys = key_states if is_first else torch.cat([self.keys, key_states], dim=2)
+            self.values = value_states if is_first else torch.cat([self.values, value_states], dim=2)
+            self._place(torch.cat([self.positions, positions], dim=1))
         return self.keys, self.values
+
+    def _place(self, positions: Tensor) -> None:
+        self.positions = positions
+        is_real = positions >= 0
+        self.visible = None if bool(is_real.all()) else is_real[:, None]
 
     def is_real(self, device: torch.device, batch_size: int) -> Tensor:
         """Return True where a kept system token may be attended to, ``[B, S]`` bool."""
@@ -72,31 +84,33 @@ class SystemCacheLayer(CacheLayerMixin):
     def forget_rows(self, rows: Tensor) -> None:
         """Hide the system tokens of rows in which another document has begun, ``[B]`` bool."""
         if self.is_initialized:
-            self.positions = self.positions.masked_fill(rows.to(self.device)[:, None], -1)
+            self._place(self.positions.masked_fill(rows.to(self.device)[:, None], -1))
 
     def get_seq_length(self) -> int:
         """Return the number of tokens that have passed, as the base's own layers do."""
-        return self.num_tokens
+        return self.sequence.get_seq_length()
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return the length and offset of the sequence; no mask of the base is made from this layer."""
-        return self.num_tokens + query_length, 0
+        return self.sequence.get_mask_sizes(query_length)
 
     def get_max_length(self) -> int:
         """Return -1: no maximum."""
         return -1
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last ``-tokens_to_remove`` tokens; system tokens are lost only where they are among them."""
-        self.num_tokens += tokens_to_remove
+        """Follow the base's layers, which are cropped before; system tokens are lost only where theirs are."""
+        length = int(self.get_seq_length())
+        self.num_seen = min(self.num_seen, length)
         if self.is_initialized:
-            self.positions = self.positions.masked_fill(self.positions >= self.num_tokens, -1)
+            self._place(self.positions.masked_fill(self.positions >= length, -1))
 
     def reset(self) -> None:
         """Forget everything."""
         super().reset()
         self.is_initialized = False
-        self.num_tokens = 0
+        self.num_seen = 0
+        self.visible = None
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Follow the beams, ``[B]`` int64."""
@@ -114,6 +128,7 @@ class SystemCacheLayer(CacheLayerMixin):
             indices = indices.to(self.device)
             self.keys, self.values = self.keys[indices], self.values[indices]
             self.positions = self.positions[indices]
+            self.visible = None if self.visible is None else self.visible[indices]
 
 
 def system_cache_layer(cache: Cache, num_layers: int, block_index: int, adapter_name: str) -> SystemCacheLayer:
@@ -131,8 +146,10 @@ def system_cache_layer(cache: Cache, num_layers: int, block_index: int, adapter_
     if cache.layer_class_to_replicate is not None:  # a cache that makes its layers when they are first used
         while len(cache.layers) < num_layers:
             cache.layers.append(cache.layer_class_to_replicate())
-    while len(cache.layers) <= num_layers + block_index:
-        cache.layers.append(SystemCacheLayer(adapter_name))
+    if len(cache.layers) <= num_layers + block_index:
+        sequence = next(layer for layer in cache.layers if isinstance(layer, CacheLayerMixin))
+        while len(cache.layers) <= num_layers + block_index:
+            cache.layers.append(SystemCacheLayer(adapter_name, sequence))
     layer = cache.layers[num_layers + block_index]
     if not isinstance(layer, SystemCacheLayer):
         raise ValueError(f"the cache has a layer {num_layers + block_index} for another purpose, {layer!r}")

@@ -19,6 +19,7 @@ from transformers.cache_utils import Cache
 
 from calyrex.base import find_layers
 from calyrex.block import SystemTokens, find_system_tokens
+from calyrex.cache import SystemCacheLayer
 from calyrex.template import SystemTemplate, infer_system_mask
 
 
@@ -45,7 +46,9 @@ class SystemContext:
         is_enabled: whether the blocks act; where they do not, no mask is needed.
         tokens: the system tokens of the current forward; None when it has none.
         continues: True for tokens that belong to the document in the cache, ``[B, T]`` bool; None means all.
-        num_past: tokens already in the cache.
+        is_decoding: the current forward is one more token after a prompt that the blocks have heard; it cannot be a
+            system token, and nothing about it has to be worked out.
+        num_past: tokens already in the cache; not known while decoding.
         num_tokens: tokens of the current forward.
         embeds_ids: whether the current forward makes its embeddings itself, from token ids.
     """
@@ -61,6 +64,7 @@ class SystemContext:
         self.is_enabled = True
         self.tokens: SystemTokens | None = None
         self.continues: Tensor | None = None
+        self.is_decoding = False
         self.num_past = 0
         self.num_tokens = 0
         self.embeds_ids = True
@@ -103,12 +107,18 @@ class SystemContext:
             raise NotImplementedError(
                 "CALYREX blocks need a transformers Cache; continuous batching (generate_batch) has none: use generate"
             )
-        self.num_past = int(cache.get_seq_length()) if cache is not None else 0
         batch_size, self.num_tokens = tokens.shape[:2]
+        self.tokens, self.continues = None, None
+        self.is_decoding = self.is_enabled and self._follows_prompt(request, cache)
+        if not self.is_enabled:
+            forget_system(cache)
+        if self.is_decoding or not self.is_enabled:
+            return args, kwargs
+        self.num_past = int(cache.get_seq_length()) if cache is not None else 0
         segment_ids = find_segments(kwargs.get("position_ids"), batch_size)
         if request.system_mask is not None:
             mask = self._cut_mask(request, batch_size).to(tokens.device)
-        elif self.num_past > 0 or not self.is_enabled:  # what follows a cached beginning is never the system prompt
+        elif self.num_past > 0:  # what follows a cached beginning is never the system prompt
             mask = None
         elif input_ids is not None:
             attention_mask = kwargs.get("attention_mask")
@@ -149,6 +159,16 @@ class SystemContext:
             return (hidden_states.detach(), *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": hidden_states.detach()}
 
+    def _follows_prompt(self, request: Request, cache: Cache | None) -> bool:
+        """Tell whether a forward is one more token after all that could be a system token."""
+        if self.num_tokens != 1 or cache is None or not cache.layers:
+            return False
+        heard = cache.layers[-1]
+        if not isinstance(heard, SystemCacheLayer) or not heard.is_initialized or heard.num_seen == 0:
+            return False
+        mask = request.system_mask
+        return mask is None or (request.spans_sequence and mask.shape[1] <= heard.num_seen)
+
     def _cut_mask(self, request: Request, batch_size: int) -> Tensor:
         """Return the part of the request's mask that belongs to the tokens of this forward, ``[B, T]`` bool."""
         mask = request.system_mask
@@ -170,6 +190,13 @@ class SystemContext:
 def find_cache(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cache | None:
     """Return the cache among the arguments of a decoder or a decoder layer, whatever its name in this architecture."""
     return next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
+
+
+def forget_system(cache: Cache | None) -> None:
+    """Drop what the blocks know of a cache, when tokens enter it that they do not see."""
+    for layer in cache.layers if cache is not None else []:
+        if isinstance(layer, SystemCacheLayer) and layer.is_initialized:
+            layer.reset()
 
 
 def find_segments(position_ids: Tensor | None, batch_size: int) -> Tensor | None:

@@ -23,8 +23,8 @@ from transformers import PreTrainedModel
 from calyrex.base import find_layers
 from calyrex.errors import CalyrexError
 from calyrex.generation import group_by_length
+from calyrex.layer import PREFIX, CalyrexLayer
 from calyrex.training.batches import Row, collate
-from calyrex.tuner import PREFIX, CalyrexLayer
 
 
 class PrefixStore:
