@@ -227,7 +227,7 @@ def apply_block(
             heard = attend(queries, keys, values, visible | ~sees_system).masked_fill(~sees_system, 0.0)
         attended = x + strength * block.o_proj(heard)
     n = block.post_attention_norm(attended)
-    out = attended + strength * block.down_proj(functional.silu(block.gate_proj(n)) * block.up_proj(n))
+    out: Tensor = attended + strength * block.down_proj(functional.silu(block.gate_proj(n)) * block.up_proj(n))
     if sees_system is None or without_system == "mlp":
         return out
     return torch.where(sees_system, out, x)

@@ -90,14 +90,22 @@ class PrefixStore:
         raw = states.contiguous().cpu().view(torch.uint8).numpy()
         self.bytes[self.offsets[row] : self.offsets[row + 1]] = raw
 
-    def load(self, rows: Iterable[int], num_tokens: int) -> Tensor:
-        """Return the states of some rows, padded with zeros on the right, ``[B, T, E]``."""
+    def load(self, lines: Iterable[Sequence[int]], num_tokens: int) -> Tensor:
+        """Return the states of the rows of each line, padded with zeros on the right, ``[B, T, E]``.
+
+        Args:
+            lines: numbers of the rows that follow one another in a line; -1 stands for none.
+            num_tokens: ``T``.
+        """
         padded = []
-        for row in rows:
-            raw = torch.from_numpy(np.array(self.bytes[self.offsets[row] : self.offsets[row + 1]]))
-            states = raw.view(self.dtype)
+        for line in lines:
+            states = torch.cat([self._read(row) for row in line if row >= 0])
             padded.append(nn.functional.pad(states, (0, 0, 0, num_tokens - states.shape[0])))
         return torch.stack(padded)
+
+    def _read(self, row: int) -> Tensor:
+        raw = np.array(self.bytes[self.offsets[row] : self.offsets[row + 1]])
+        return torch.from_numpy(raw).view(self.dtype)
 
 
 class _StopForward(Exception):
@@ -167,7 +175,7 @@ def _fill(store: PrefixStore, model: PeftModel, rows: Sequence[Row], groups: Ite
             if done <= store.done:
                 continue
             batch = collate([rows[i] for i in group], pad_token_id=0)
-            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask", "system_mask")}
+            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "system_mask")}
             with torch.no_grad(), suppress(_StopForward):
                 model(**inputs, use_cache=False)
             for place, row in enumerate(group):

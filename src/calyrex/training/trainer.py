@@ -2,7 +2,7 @@
 
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from calyrex.adapters import read_adapter
 from calyrex.errors import CalyrexError
-from calyrex.training.batches import collate
+from calyrex.training.batches import collate, keeps_documents_apart
 from calyrex.training.folder import checkpoints, step_of
-from calyrex.training.loss import answer_loss
+from calyrex.training.loss import answer_loss, has_plain_logits
 from calyrex.training.prefix import PrefixStore, prefix_skipped
 
 
@@ -81,7 +81,7 @@ class BlockTrainer(Trainer):
             **kwargs: handed to ``Trainer``.
         """
         pad_token_id = model.config.get_text_config().pad_token_id or 0
-        collator = partial(collate, pad_token_id=pad_token_id)
+        collator = partial(collate, pad_token_id=pad_token_id, is_packed=keeps_documents_apart(model))
         super().__init__(
             model,
             args,
@@ -90,6 +90,7 @@ class BlockTrainer(Trainer):
             eval_dataset=eval_dataset,
             **kwargs,
         )
+        self.is_chunked = has_plain_logits(model)
         self.rows = train_dataset
         self.store = store
         self.model_accepts_loss_kwargs = True  # so that the number of labels in a whole step is passed on
@@ -107,13 +108,14 @@ class BlockTrainer(Trainer):
         """Return the mean cross-entropy of the assistant's tokens, a scalar."""
         inputs = dict(inputs)
         labels, rows = inputs.pop("labels"), inputs.pop("rows")
-        head = self.accelerator.unwrap_model(model).get_base_model().get_output_embeddings()
-        if self.store is None or not model.training:
-            loss = answer_loss(model, head, labels, num_items_in_batch, **inputs)
-        else:
+        plain_model = self.accelerator.unwrap_model(model)
+        head = plain_model.get_base_model().get_output_embeddings()
+        skipped: AbstractContextManager[None] = nullcontext()
+        if self.store is not None and model.training:
             self.store.states = self.store.load(rows.tolist(), labels.shape[1]).to(labels.device)
-            with prefix_skipped(self.accelerator.unwrap_model(model), self.store):
-                loss = answer_loss(model, head, labels, num_items_in_batch, **inputs)
+            skipped = prefix_skipped(plain_model, self.store)
+        with skipped:
+            loss = answer_loss(model, head, labels, num_items_in_batch, is_chunked=self.is_chunked, **inputs)
         if not bool(torch.isfinite(loss)):
             step, rate = self.state.global_step, self.args.learning_rate
             raise CalyrexError(f"the loss is {loss.item()} after step {step}; lower learning_rate, now {rate}")
