@@ -1,3 +1,4 @@
+import json
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: nothing is downloaded
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from calyrex.user_cache import CACHE_VARIABLE
 from chat_tokenizers import chatml
 from tiny import tiny_base
 
@@ -17,6 +19,15 @@ torch.set_num_threads(1)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder; the built-in model stays in the user's own."""
+    folder = tmp_path / "cache"
+    if not request.node.get_closest_marker("real_model"):
+        monkeypatch.setenv(CACHE_VARIABLE, str(folder))
+    return folder
 
 
 @pytest.fixture
@@ -29,3 +40,21 @@ def base_folder(tmp_path: Path) -> Path:
     base.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def data_file(tmp_path: Path) -> Path:
+    """Forty chats whose system prompt asks for a letter."""
+    path = tmp_path / "chats.jsonl"
+    rows = [
+        {
+            "messages": [
+                {"role": "system", "content": f"Say {letter}."},
+                {"role": "user", "content": "Now" * (1 + number % 3)},
+                {"role": "assistant", "content": letter * 3},
+            ]
+        }
+        for number, letter in enumerate("abcdefgh" * 5)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "calyrex"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # Lowest first: a module imports only what stands before it, or its own folder.
 ORDER = (
-    *("__version__", "errors", "flags", "options"),
+    *("__version__", "errors", "flags", "options", "user_cache"),
     *(
         "block",
         "placement",

@@ -1,6 +1,8 @@
 import dataclasses
 import errno
 import importlib
+import io
+import logging
 import os
 import subprocess
 import sys
@@ -240,3 +242,13 @@ def test_an_empty_text_is_no_missing_adapter(capsys: pytest.CaptureFixture[str])
     assert main(["chat", "--adapter", ""]) == 2
 
     assert "adapter must name a folder" in capsys.readouterr().err
+
+
+def test_a_log_line_goes_through_the_progress_bars_that_hold_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = cli._StderrHandler()
+    bars = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", bars)
+
+    handler.emit(logging.makeLogRecord({"msg": "7 MB in %s", "args": ("runs",)}))
+
+    assert bars.getvalue() == "7 MB in runs\n"

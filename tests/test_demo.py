@@ -14,6 +14,7 @@ from calyrex.models import BUILTIN, load_base, load_tokenizer
 from calyrex.options import DemoOptions
 from calyrex.report.obedience import Answer, choose_examples, summarise, wilson_interval
 from calyrex.span import encode_chat
+from calyrex.user_cache import CACHE_VARIABLE, cache_folder
 
 
 def answer(*, trained: bool = True, attack: str | None = None, base: bool = False, anchored: bool = True) -> Answer:
@@ -69,7 +70,18 @@ def test_the_demo_replaces_no_adapter_but_its_own(tmp_path: Path, files: list[st
         require_ours(tmp_path)
 
 
+@pytest.fixture
+def own_activations(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the converted model from the user's cache, and keep activations out of it."""
+    models = cache_folder() / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    cache.mkdir()
+    (cache / "models").symlink_to(models)
+    monkeypatch.setenv(CACHE_VARIABLE, str(cache))
+
+
 @pytest.mark.real_model
+@pytest.mark.usefixtures("own_activations")
 def test_the_demo_runs_from_end_to_end_on_the_real_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["demo", "--output-dir", str(tmp_path), "--num-train", "64", "--num-test", "26", "--num-epochs", "3"]
     assert main(command) == 0

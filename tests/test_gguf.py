@@ -12,14 +12,6 @@ from saved import TEMPLATE, message_of, write_gguf
 from tiny import tiny_base
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv(gguf.CACHE_VARIABLE, str(folder))
-    return folder
-
-
 def test_gguf_becomes_the_same_model_with_its_tokenizer(tmp_path: Path, cache: Path) -> None:
     original = tiny_base("llama", torch.bfloat16)
     file = write_gguf(tmp_path / "tiny.gguf", original)
@@ -93,13 +85,6 @@ def test_cache_that_cannot_be_written_is_named_with_the_way_out(tmp_path: Path, 
 
     assert str(cache / "models") in message_of(error)
     assert "set CALYREX_CACHE to another folder" in message_of(error)
-
-
-def test_cache_follows_the_variable_then_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(gguf.CACHE_VARIABLE)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-
-    assert gguf.cache_folder() == Path("/somewhere/calyrex")
 
 
 @pytest.mark.parametrize("size", [10, 2000, -64])

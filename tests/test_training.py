@@ -13,49 +13,20 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import PeftModel
-from safetensors.torch import load_file
 
 from calyrex.cli import main
 from calyrex.data.chats import Chat
 from calyrex.errors import CalyrexError
 from calyrex.models import load_tokenizer
 from calyrex.options import TrainOptions
-from calyrex.training.batches import collate
 from calyrex.training.folder import open_folder
-from calyrex.training.prefix import compute_prefix, prefix_skipped
 from calyrex.training.progress import make_progress
 from calyrex.training.rows import write_rows
 from calyrex.training.sft import attach_blocks, load_rows, train_blocks
 from calyrex.training.trainer import LengthGroupedSampler, last_complete_checkpoint
 from chat_tokenizers import chatml
-from tiny import batch, tiny_anchored, tiny_base
-
-
-@pytest.fixture
-def data_file(tmp_path: Path) -> Path:
-    """Forty chats whose system prompt asks for a letter."""
-    path = tmp_path / "chats.jsonl"
-    rows = [
-        {
-            "messages": [
-                {"role": "system", "content": f"Say {letter}."},
-                {"role": "user", "content": "Now" * (1 + number % 3)},
-                {"role": "assistant", "content": letter * 3},
-            ]
-        }
-        for number, letter in enumerate("abcdefgh" * 5)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return path
-
-
-def train_command(base: Path, data: Path, output_dir: Path, *more: str) -> list[str]:
-    flags = {
-        "data": data, "base": base, "output-dir": output_dir, "placement": "3,4", "batch-size": 4, "save-steps": 3,
-        "num-epochs": 2, "logging-steps": 5, "dtype": "float32", "learning-rate": "1e-2",
-    }  # fmt: skip
-    return ["train", *(word for name, value in flags.items() for word in (f"--{name}", str(value))), *more]
-
+from runs import train_command, weights
+from tiny import tiny_base
 
 LIMITED = """
 import resource, signal, sys
@@ -65,10 +36,6 @@ from calyrex.cli import main
 sys.exit(main({arguments!r}))
 """
 """Runs the command line under a limit: no file may grow past a size, as on a disk that is full, or no memory."""
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "adapter_model.safetensors")
 
 
 def folder_hash(folder: Path) -> str:
@@ -129,18 +96,6 @@ def test_a_run_without_a_terminal_says_what_begins(
 
     lines = capsys.readouterr().err.splitlines()
     assert lines.index("frozen layers ...") < lines.index("training ...")
-
-
-def test_stored_activations_and_validation_go_together(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
-    more = ["--validation-fraction", "0.5"]
-
-    assert main(train_command(base_folder, data_file, tmp_path / "plain", *more)) == 0
-    assert main(train_command(base_folder, data_file, tmp_path / "stored", *more, "--cache-activations")) == 0
-
-    plain, stored = weights(tmp_path / "plain"), weights(tmp_path / "stored")
-    for name, weight in plain.items():
-        torch.testing.assert_close(stored[name], weight, atol=2e-3, rtol=1e-2)
-    assert not (tmp_path / "stored" / "prefix.bin").exists()
 
 
 def test_a_mistake_does_not_burn_the_folder_and_changed_data_are_read_again(
@@ -214,15 +169,6 @@ def test_a_diverged_run_stops_in_one_line(
     assert main(train_command(base_folder, data_file, tmp_path / "run", "--learning-rate", "1e12")) == 2
 
     assert "lower learning_rate" in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_stored_activations_give_the_same_weights(base_folder: Path, data_file: Path, tmp_path: Path) -> None:
-    assert main(train_command(base_folder, data_file, tmp_path / "plain")) == 0
-    assert main(train_command(base_folder, data_file, tmp_path / "stored", "--cache-activations")) == 0
-
-    plain, stored = weights(tmp_path / "plain"), weights(tmp_path / "stored")
-    for name, weight in plain.items():  # batches of another shape round differently in the frozen layers
-        torch.testing.assert_close(stored[name], weight, atol=2e-3, rtol=1e-2)
 
 
 @pytest.mark.slow
@@ -372,56 +318,6 @@ def test_a_corpus_larger_than_memory_trains(base_folder: Path, data_file: Path, 
     assert large.stat().st_size > 4 * (limit - held)
     assert code == 0
     assert run(large, f"resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))")[0] == 0
-
-
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma2", "gemma3_text", "gpt2", "mixtral"])
-def test_the_stored_prefix_stands_in_for_the_frozen_layers(architecture: str, tmp_path: Path) -> None:
-    input_ids, system_mask = batch()
-    model = tiny_anchored(architecture)
-    rows = [
-        {"input_ids": ids[:length].tolist(), "system_mask": mask[:length].tolist(), "assistant_mask": [True] * length}
-        for ids, mask, length in zip(input_ids, system_mask, (12, 9), strict=True)
-    ]
-    inputs = collate(rows, pad_token_id=0)
-    labels = inputs.pop("labels")
-    expected = model(**inputs).logits
-
-    store, steps = compute_prefix(model, rows, tmp_path / "prefix.bin", batch_tokens=12)
-    assert list(steps) == [1, 2]
-    store.states = store.load([[0], [1]], labels.shape[1])
-    with prefix_skipped(model, store):
-        logits = model(**inputs, use_cache=False).logits
-
-    torch.testing.assert_close(logits[0], expected[0], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(logits[1, :9], expected[1, :9], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(model(**inputs).logits, expected)
-
-
-def test_an_interrupted_store_goes_on_where_it_stood_and_only_for_the_same_base_and_tokens(tmp_path: Path) -> None:
-    model = tiny_anchored()
-    ids = [[3 + (7 * row + place) % 90 for place in range(4 + row)] for row in range(6)]
-    rows = [{"input_ids": row, "system_mask": [True] * len(row), "assistant_mask": [True] * len(row)} for row in ids]
-    whole, steps = compute_prefix(model, rows, tmp_path / "whole.bin", batch_tokens=10)
-    assert list(steps) == [1, 2, 3, 4, 6]
-
-    _, steps = compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)
-    assert [next(steps), next(steps)] == [1, 2]  # killed here
-    resumed, steps = compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)
-
-    assert list(steps) == [3, 4, 6]
-    assert torch.equal(resumed.load([[row] for row in range(6)], 9), whole.load([[row] for row in range(6)], 9))
-    (tmp_path / "cut.bin").write_bytes((tmp_path / "cut.bin").read_bytes()[:-1])
-    compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)  # killed before the first batch
-    assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
-    record = json.loads((tmp_path / "cut.json").read_text())
-    for broken in ([], {**record, "done": 7}, {**record, "done": "x"}, {**record, "done": float("inf")}):
-        (tmp_path / "cut.json").write_text(json.dumps(broken))
-        assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
-    rows[0]["input_ids"][0] += 1
-    assert next(compute_prefix(model, rows, tmp_path / "cut.bin", batch_tokens=10)[1]) == 1
-    rows[0]["input_ids"][0] -= 1
-    model.get_input_embeddings().weight.data += 1
-    assert next(compute_prefix(model, rows, tmp_path / "whole.bin", batch_tokens=10)[1]) == 1
 
 
 def test_batches_hold_rows_of_similar_length_and_depend_on_seed_and_epoch_alone() -> None:

@@ -31,6 +31,13 @@ class Verb(NamedTuple):
     target: str
 
 
+class _StderrHandler(logging.Handler):
+    """Writes to what stderr is at the time, so that a line stands above the progress bars that hold it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(self.format(record) + "\n")
+
+
 VERBS = {
     "demo": Verb(DemoOptions, "calyrex.demo:run"),
     "train": Verb(TrainOptions, "calyrex.training.sft:train"),
@@ -49,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(format="%(message)s", handlers=[_StderrHandler()])
     logging.getLogger("calyrex").setLevel(logging.INFO)
     # PEFT reads an attribute that transformers has renamed; nothing that a user could mend.
     warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)

@@ -9,7 +9,6 @@ import logging
 import os
 import shutil
 import struct
-import sys
 import tempfile
 import time
 from importlib.util import find_spec
@@ -17,11 +16,11 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from calyrex.errors import CalyrexError
+from calyrex.user_cache import CACHE_VARIABLE, cache_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, TokenizersBackend
 
-CACHE_VARIABLE = "CALYREX_CACHE"
 _MAGIC = b"GGUF"
 _TEXT_FIELD = 8
 _HEADER_LIMIT_BYTES = 2**25
@@ -29,24 +28,6 @@ _PARTIAL_PREFIX = ".partial-"
 _PARTIAL_LIFETIME_S = 24 * 3600
 
 logger = logging.getLogger(__name__)
-
-
-def cache_folder() -> Path:
-    """Return the folder for converted models: ``$CALYREX_CACHE``, else the platform's cache folder."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser()
-    return _platform_cache() / "calyrex"
-
-
-def _platform_cache() -> Path:
-    if os.environ.get("XDG_CACHE_HOME"):
-        return Path(os.environ["XDG_CACHE_HOME"]).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path.home() / ".cache"
 
 
 def is_gguf(path: Path) -> bool:

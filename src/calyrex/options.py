@@ -72,7 +72,7 @@ class TrainOptions:
         save_steps: Steps between two checkpoints.
         logging_steps: Steps between two reported losses.
         report_to: Trackers to log to, such as tensorboard,wandb.
-        cache_activations: Keep the frozen layers' activations on disk, so that later epochs skip them.
+        cache_activations: Keep the frozen layers' activations on disk, so that later epochs and runs skip them.
         dtype: Number format of the frozen base.
         seed: Seed of the blocks and of the order of training.
     """

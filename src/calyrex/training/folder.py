@@ -20,7 +20,6 @@ from calyrex.options import TrainOptions
 RECORD = "run.json"
 """Beside the results: options, data and versions of a run."""
 ROWS = "rows.arrow"
-PREFIX = "prefix.bin"
 _OPTIONS = "options.yaml"
 
 _FREE = ("output_dir", "save_steps", "logging_steps", "report_to")
@@ -47,8 +46,7 @@ def open_folder(options: TrainOptions) -> Iterator[None]:
     with locked(folder):
         record, changed = _examine(options)  # another process may have come first
         if changed:
-            for name in (ROWS, PREFIX):
-                (folder / name).unlink(missing_ok=True)
+            (folder / ROWS).unlink(missing_ok=True)
         partial = folder / f"{RECORD}.partial"
         partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         os.replace(partial, folder / RECORD)
@@ -65,7 +63,7 @@ def _examine(options: TrainOptions) -> tuple[dict[str, Any], str]:
     record = {"options": plain, "data": _fingerprint(options.data), "versions": versions()}
     earlier = _read_record(folder)
     changed = _changes(earlier, record)
-    if earlier is None and any((folder / name).exists() for name in (ROWS, PREFIX, _OPTIONS)):
+    if earlier is None and any((folder / name).exists() for name in (ROWS, _OPTIONS)):
         raise CalyrexError(f"{folder} holds files of another program or run ({changed}); choose another output_dir")
     if changed:
         _require_fresh(folder, changed)

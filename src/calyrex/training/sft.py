@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 from peft import PeftModel, get_peft_model
+from rich.filesize import decimal
 from rich.progress import Progress
 from transformers import PreTrainedTokenizerBase, PrinterCallback, TrainingArguments, set_seed
 
@@ -16,8 +17,8 @@ from calyrex.errors import CalyrexError
 from calyrex.models import load_base, load_tokenizer
 from calyrex.options import TrainOptions
 from calyrex.template import read_template
-from calyrex.training.folder import PREFIX, ROWS, checkpoints, open_folder, step_of
-from calyrex.training.prefix import PrefixStore, compute_prefix
+from calyrex.training.activations import ActivationStore, open_activations
+from calyrex.training.folder import ROWS, checkpoints, open_folder, step_of
 from calyrex.training.progress import ProgressCallback, make_progress
 from calyrex.training.rows import open_rows, write_rows
 from calyrex.training.trainer import BlockTrainer, last_complete_checkpoint, written_or_refused
@@ -88,7 +89,7 @@ def train_blocks(model: PeftModel, rows: Dataset, options: TrainOptions, progres
     held_out = None
     if options.validation_fraction > 0:
         rows, held_out = hold_out(rows, options)
-    store = fill_store(model, rows, output_dir / PREFIX, progress) if options.cache_activations else None
+    store = fill_store(model, rows, progress) if options.cache_activations else None
     try:
         trainer = BlockTrainer(
             model,
@@ -110,7 +111,8 @@ def train_blocks(model: PeftModel, rows: Dataset, options: TrainOptions, progres
     with written_or_refused(f"the adapter in {output_dir}"):
         trainer.save_model(str(output_dir))
     if store is not None:
-        store.remove()
+        size = decimal(store.size_bytes)
+        logger.info("%s of activations stay in %s for other runs; they may be deleted", size, store.folder)
     return trainer.state.log_history
 
 
@@ -139,12 +141,13 @@ def hold_out(rows: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset]:
     return train.add_column("row", list(range(len(train)))), split["test"]
 
 
-def fill_store(model: PeftModel, rows: Dataset, path: Path, progress: Progress) -> PrefixStore:
-    """Compute the frozen part of the forward for all rows."""
+def fill_store(model: PeftModel, rows: Dataset, progress: Progress) -> ActivationStore:
+    """Compute the frozen part of the forward for the rows that no earlier run has computed it for."""
     task = progress.add_task("frozen layers", total=len(rows))
-    store, steps = compute_prefix(model, rows, path)
+    store, steps = open_activations(model, rows)
     for done in steps:
         progress.update(task, completed=done)
+    progress.update(task, completed=len(rows))
     return store
 
 

@@ -18,10 +18,10 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from calyrex.adapters import read_adapter
 from calyrex.errors import CalyrexError
+from calyrex.training.activations import ActivationStore, prefix_skipped
 from calyrex.training.batches import collate, keeps_documents_apart
 from calyrex.training.folder import checkpoints, step_of
 from calyrex.training.loss import answer_loss, has_plain_logits
-from calyrex.training.prefix import PrefixStore, prefix_skipped
 
 
 class LengthGroupedSampler(Sampler[int]):
@@ -67,7 +67,7 @@ class BlockTrainer(Trainer):
         *,
         train_dataset: Dataset,
         eval_dataset: Dataset | None = None,
-        store: PrefixStore | None = None,
+        store: ActivationStore | None = None,
         **kwargs: Any,
     ) -> None:
         """Create the trainer.
