@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from peft import PeftModel
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -55,7 +56,8 @@ class ActivationStore:
             rows = list(shard.rows)
             self._shard_of[rows] = number
             self._start_of[rows] = np.cumsum([0, *self._lengths[rows[:-1]]])
-        self._open = lru_cache(maxsize=_OPEN_SHARDS)(lambda number: shards[number].open())
+        self._dtype = shards[0].dtype
+        self._open = lru_cache(maxsize=_OPEN_SHARDS)(lambda number: _read_bytes(shards[number]))
 
     def load(self, lines: Iterable[Sequence[int]], num_tokens: int) -> Tensor:
         """Return the states of the rows of each line, padded with zeros on the right, ``[B, T, E]``.
@@ -74,15 +76,23 @@ class ActivationStore:
                 f"cannot read the activations in {self.folder} ({error}); give the same command again: "
                 f"what is missing is computed again"
             ) from error
-        padded = found[0][0].new_zeros(len(found), num_tokens, found[0][0].shape[1])
-        for place, states in enumerate(found):
-            padded[place, : sum(map(len, states))] = torch.cat(states)
-        return padded
+        # Bytes are copied by numpy: torch would start its threads for every row.
+        padded = np.zeros((len(found), num_tokens, found[0][0].shape[1]), dtype=np.uint8)
+        for place, line in enumerate(found):
+            end = 0
+            for states in line:
+                start, end = end, end + len(states)
+                padded[place, start:end] = states
+        return torch.from_numpy(padded).view(self._dtype)
 
-    def _read(self, row: int) -> Tensor:
-        """Return the states of a row, a view of the file, ``[T, E]``."""
+    def _read(self, row: int) -> NDArray[np.uint8]:
+        """Return the bytes of the states of a row, a view of the file."""
         start = self._start_of[row]
         return self._open(int(self._shard_of[row]))[start : start + self._lengths[row]]
+
+
+def _read_bytes(shard: Shard) -> NDArray[np.uint8]:
+    return shard.open().view(torch.uint8).numpy()
 
 
 def open_activations(
