@@ -109,6 +109,7 @@ class BlockTrainer(Trainer):
         inputs = dict(inputs)
         labels, rows = inputs.pop("labels"), inputs.pop("rows")
         plain_model = self.accelerator.unwrap_model(model)
+        plain_model.get_base_model().eval()  # the Trainer turns dropout of the base on in every step
         head = plain_model.get_base_model().get_output_embeddings()
         skipped: AbstractContextManager[None] = nullcontext()
         if self.store is not None and model.training:
