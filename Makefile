@@ -5,7 +5,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
-.PHONY: demo setup test test-real test-all lint format docs clean
+.PHONY: demo setup test test-real test-all lint format docs bench clean
 
 demo:
 	@bash scripts/setup.sh demo
@@ -33,6 +33,9 @@ format: setup
 
 docs: setup
 	$(BIN)/python scripts/cli_reference.py
+
+bench: setup
+	$(BIN)/python -m bench
 
 clean:
 	rm -rf .venv build dist

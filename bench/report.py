@@ -1,0 +1,113 @@
+"""The results file, and the table of docs/performance.md that is made from it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+_HEAD = "| figure | measured | by arithmetic | bar | medians | machine |\n|---|---|---|---|---|---|\n"
+_CURVE_HEAD = (
+    "\n| feed-forward size | training from the store | by arithmetic | decoded token, 1 row | by arithmetic |\n"
+    "|---|---|---|---|---|\n"
+)
+_FULL_WIDTH = "_full_width"
+Results = dict[str, dict[str, Any]]
+
+
+class Line(NamedTuple):
+    """How a figure is shown.
+
+    Attributes:
+        title: what it is, in a reader's words.
+        bar: what it has to reach.
+    """
+
+    title: str
+    bar: str
+
+
+LINES = {
+    "train_first_epoch_vs_lora": Line("training, first epoch: tokens/s over LoRA's", ""),
+    "train_from_store_vs_lora": Line("training from the store: tokens/s over LoRA's", ""),
+    "train_memory_vs_lora": Line("training: peak memory over LoRA's", ""),
+    "placements_shared_vs_separate": Line("eight placements: separate over shared time", ""),
+    "prefill_overhead_points": Line("prefill of 2,048 tokens: added beyond arithmetic", ""),
+    "decode_overhead_points_b1": Line("decode, 1 row: added beyond arithmetic", ""),
+    "decode_overhead_points_b16": Line("decode, 16 rows: added beyond arithmetic", ""),
+    "decode_8k_vs_512": Line("decode: added time at 8,000 over that at 512 tokens", ""),
+}
+"""Every figure but the curve of widths, in the order of the table; one at the base's full width has the same bar."""
+
+
+def read_results(path: Path) -> Results:
+    """Read the results file; without one there are no results."""
+    results: Results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return results
+
+
+def write_results(path: Path, results: Results) -> None:
+    """Write the results file, whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def render_table(results: Results) -> str:
+    """Render the figures as a Markdown table, in the order of ``LINES``, and the curve of widths as another."""
+    rows = [
+        _render_row(results[key], line.title + note, line.bar)
+        for name, line in LINES.items()
+        for key, note in ((name, ""), (name + _FULL_WIDTH, ", blocks as wide as the base"))
+        if key in results
+    ]
+    curve = results["width_cost"]["details"]["curve"] if "width_cost" in results else []
+    return _HEAD + "".join(rows) + (_CURVE_HEAD if curve else "") + "".join(map(_render_width, curve))
+
+
+def update_page(path: Path, results: Results) -> None:
+    """Put the table between the two markers of a page.
+
+    Raises:
+        ValueError: the page has not both markers.
+    """
+    text = path.read_text(encoding="utf-8")
+    if BEGIN not in text or END not in text:
+        raise ValueError(f"{path} must hold {BEGIN} and {END}")
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    path.write_text(f"{before}{BEGIN}\n{render_table(results)}{END}{after}", encoding="utf-8")
+
+
+def _render_row(figure: dict[str, Any], title: str, bar: str) -> str:
+    machine = figure["machine"]
+    medians = ", ".join(f"{name} {_three_digits(value)}" for name, value in figure["medians"].items())
+    threads = "" if machine["device"] != machine["cpu"] else f", {machine['threads']} threads"
+    cells = [
+        title,
+        f"**{_with_unit(figure['value'], figure['unit'])}**",
+        _with_unit(figure["limit"], "%" if figure["unit"] == "points" else figure["unit"]),
+        bar or "-",
+        f"{medians} {figure['side_unit']}",
+        f"{machine['device']}{threads}, {figure['dtype'].removeprefix('torch.')}, {machine['date']}",
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _render_width(entry: dict[str, Any]) -> str:
+    names = ("relative_train_time", "train_limit", "relative_decode_time", "decode_limit")
+    cells = [f"{entry['intermediate_size']:,}", *(f"{entry[name]:.2f}" for name in names)]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _with_unit(value: float, unit: str) -> str:
+    if unit == "points":
+        return f"{value:+.1f} points"
+    return f"{value:.1f} %" if unit == "%" else f"{value:.2f} x"
+
+
+def _three_digits(value: float) -> str:
+    """Write a positive number with three digits that count, and no exponent."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
