@@ -73,11 +73,11 @@ class Sizes:
     context: int = 512
     long_context: int = 8000
     train_rounds: int = 5
-    memory_rounds: int = 3
+    memory_rounds: int = 1
     prefill_rounds: int = 7
-    decode_rounds: int = 200
+    decode_rounds: int = 100
     long_rounds: int = 500
-    study_rows: int = 8
+    study_rows: int = 16
     study_batch: int = 4
     study_tokens: int = 256
     study_epochs: int = 2

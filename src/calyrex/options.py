@@ -37,7 +37,7 @@ class DemoOptions:
     num_train: int = 1800
     num_test: int = 400
     num_epochs: int = 1
-    intermediate_size: int = 512
+    intermediate_size: int = 256
     learning_rate: float = 2e-3
     seed: int = 0
 
