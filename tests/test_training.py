@@ -13,20 +13,22 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import PeftModel
+from transformers import TrainingArguments
 
 from calyrex.cli import main
 from calyrex.data.chats import Chat
 from calyrex.errors import CalyrexError
 from calyrex.models import load_tokenizer
 from calyrex.options import TrainOptions
+from calyrex.training.batches import collate
 from calyrex.training.folder import open_folder
 from calyrex.training.progress import make_progress
 from calyrex.training.rows import write_rows
 from calyrex.training.sft import attach_blocks, load_rows, train_blocks
-from calyrex.training.trainer import LengthGroupedSampler, last_complete_checkpoint
+from calyrex.training.trainer import BlockTrainer, LengthGroupedSampler, last_complete_checkpoint
 from chat_tokenizers import chatml
 from runs import train_command, weights
-from tiny import tiny_base
+from tiny import batch, tiny_anchored, tiny_base
 
 LIMITED = """
 import resource, signal, sys
@@ -355,3 +357,19 @@ def test_a_long_chat_loses_its_last_turns_and_never_its_system_prompt(
     with pytest.raises(CalyrexError, match=r"no chat to train on among 1 read; the first: chats\.jsonl line 1"):
         write_rows([cut_system], chatml(), tmp_path / "none.arrow", max_length=60)
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_the_base_drops_nothing_out_while_its_blocks_train(tmp_path: Path) -> None:
+    input_ids, system_mask = batch()
+    model = tiny_anchored("gpt2")
+    rows = Dataset.from_list(
+        [{"input_ids": input_ids[0].tolist(), "system_mask": system_mask[0].tolist(), "assistant_mask": [True] * 12,
+          "length": 12, "row": 0}]
+    )  # fmt: skip
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, remove_unused_columns=False, report_to="none")
+    trainer = BlockTrainer(model, arguments, train_dataset=rows)
+
+    losses = [trainer.compute_loss(model.train(), collate(rows, pad_token_id=0)) for _ in range(2)]
+
+    assert model.get_base_model().config.resid_pdrop > 0
+    assert torch.equal(*losses)
