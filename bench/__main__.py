@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         values = ", ".join(f"{name} {figure.value:.3g} {figure.unit}" for name, figure in figures.items())
         logger.info("%s (%.0f s)", values, time.monotonic() - start)
     if page is not None:
-        update_page(page, results)
+        update_page(page, "bench", render_table(results))
     logger.info("results in %s\n%s", output, render_table(results))
 
 

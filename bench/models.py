@@ -72,17 +72,17 @@ class Sizes:
     prefill_tokens: int = 2048
     context: int = 512
     long_context: int = 8000
-    train_rounds: int = 5
+    train_rounds: int = 3
     memory_rounds: int = 1
     prefill_rounds: int = 7
     decode_rounds: int = 100
     long_rounds: int = 500
-    study_rows: int = 16
+    study_rows: int = 8
     study_batch: int = 4
     study_tokens: int = 256
     study_epochs: int = 2
     study_rounds: int = 1
-    widths: tuple[int, ...] = (64, 128, 256, 512, 1024, 1536)
+    widths: tuple[int, ...] = (64, 128, 256, 512, 1536)
 
 
 QUICK = Sizes(

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 _HEAD = "| figure | measured | by arithmetic | bar | medians | machine |\n|---|---|---|---|---|---|\n"
 _CURVE_HEAD = (
     "\n| feed-forward size | training from the store | by arithmetic | decoded token, 1 row | by arithmetic |\n"
     "|---|---|---|---|---|\n"
 )
+_OBEDIENCE_HEAD = "| feed-forward size | obeyed | of the widest one's gain over the base | seeds |\n|---|---|---|---|\n"
 _FULL_WIDTH = "_full_width"
 Results = dict[str, dict[str, Any]]
 
@@ -65,18 +65,29 @@ def render_table(results: Results) -> str:
     return _HEAD + "".join(rows) + (_CURVE_HEAD if curve else "") + "".join(map(_render_width, curve))
 
 
-def update_page(path: Path, results: Results) -> None:
-    """Put the table between the two markers of a page.
+def render_obedience(study: dict[str, Any]) -> str:
+    """Render the study of widths as a Markdown table, with 95 % intervals."""
+    rows = [
+        f"| {entry['intermediate_size']:,} | {100 * entry['obeyed']:.1f} % | {entry['gain_kept']:.1f} % "
+        f"({entry['gain_kept_low']:.0f}-{entry['gain_kept_high']:.0f}) | {entry['num_seeds']} |\n"
+        for entry in study["curve"]
+    ]
+    return _OBEDIENCE_HEAD + "".join(rows)
+
+
+def update_page(path: Path, name: str, table: str) -> None:
+    """Put a table between the two markers of that name in a page.
 
     Raises:
         ValueError: the page has not both markers.
     """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     text = path.read_text(encoding="utf-8")
-    if BEGIN not in text or END not in text:
-        raise ValueError(f"{path} must hold {BEGIN} and {END}")
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    path.write_text(f"{before}{BEGIN}\n{render_table(results)}{END}{after}", encoding="utf-8")
+    if begin not in text or end not in text:
+        raise ValueError(f"{path} must hold {begin} and {end}")
+    before, rest = text.split(begin, 1)
+    after = rest.split(end, 1)[1]
+    path.write_text(f"{before}{begin}\n{table}{end}{after}", encoding="utf-8")
 
 
 def _render_row(figure: dict[str, Any], title: str, bar: str) -> str:

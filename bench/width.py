@@ -11,12 +11,16 @@ import dataclasses
 import json
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from peft import PeftModel
 from transformers import PreTrainedModel
 
+from bench.__main__ import FOLDER, PAGE
+from bench.plots import plot_width
+from bench.report import read_results, render_obedience, update_page
 from calyrex.data.rules import TRAINED_FAMILIES, RuleExample, generate_corpus
 from calyrex.demo import MAX_NEW_TOKENS, TEST_SEED_OFFSET, train_options, training_rows
 from calyrex.generation import answer_chats
@@ -25,18 +29,21 @@ from calyrex.options import DemoOptions
 from calyrex.training.progress import make_progress
 from calyrex.training.sft import attach_blocks, train_blocks
 
-WIDTHS = (64, 128, 256, 512, 1024, 1536)
+RESULTS = FOLDER / "results.json"
+WIDTHS = (64, 128, 256, 512, 1536)
 """``F``; the last is the base's own."""
-SEEDS = (0, 1)
+SEEDS = (0,)
+RUNS = [(width, seed) for seed in SEEDS for width in WIDTHS]
 NUM_QUESTIONS = 400
-ENOUGH = 0.95
-"""A width is wide enough when it keeps this share of the widest one's gain in obedience."""
+NUM_DRAWS = 2000
+ENOUGH_PERCENT = 95
+"""A width is wide enough when it keeps this part of the widest one's gain in obedience."""
 
 logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what is missing of the study and write ``width.json``."""
+    """Run what is missing of the study, write ``width.json`` and bring docs/performance.md up to date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/width"), help="folder of the study")
     output = parser.parse_args(arguments).output
@@ -44,16 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     questions = list(generate_corpus(NUM_QUESTIONS, seed=TEST_SEED_OFFSET, split="test", families=TRAINED_FAMILIES))
     base = once(output / "base.json", lambda: judge(load_base(BUILTIN), questions))
-    kept: dict[int, list[list[bool]]] = {width: [] for width in WIDTHS}
-    for seed in SEEDS:
-        for width in WIDTHS:
-            folder = output / f"{width}-{seed}"
-            verdicts = once(folder.with_suffix(".json"), lambda: train_and_judge(folder, width, seed, questions))  # noqa: B023
-            kept[width].append(verdicts)
-            logger.info("width %d, seed %d: %.1f %% obeyed", width, seed, 100 * np.mean(verdicts))
+    kept: dict[int, list[list[bool]]] = {}
+    for width, seed in RUNS:
+        folder = output / f"{width}-{seed}"
+        verdicts = once(folder.with_suffix(".json"), partial(train_and_judge, folder, width, seed, questions))
+        kept.setdefault(width, []).append(verdicts)
+        logger.info("width %d, seed %d: %.1f %% obeyed", width, seed, 100 * np.mean(verdicts))
     curve = make_curve(base, kept)
-    result = {"base_obeyed": float(np.mean(base)), "curve": curve, "narrowest_enough": narrowest_enough(curve)}
-    (output / "width.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    study = {"base_obeyed": float(np.mean(base)), "curve": curve, "narrowest_enough": narrowest_enough(curve)}
+    (output / "width.json").write_text(json.dumps(study, indent=2) + "\n", encoding="utf-8")
+    update_page(PAGE, "width", render_obedience(study))
+    costs = read_results(RESULTS).get("width_cost")
+    if costs is None:
+        logger.warning("the figure needs what a width costs: python -m bench --only width_cost, then this again")
+        return
+    by_width = {entry["intermediate_size"]: entry for entry in costs["details"]["curve"]}
+    plot_width([point | by_width[point["intermediate_size"]] for point in curve], PAGE.parent / "width.png")
 
 
 def once(path: Path, run: Callable[[], list[bool]]) -> list[bool]:
@@ -85,31 +98,32 @@ def judge(model: PeftModel | PreTrainedModel, questions: Sequence[RuleExample]) 
 
 
 def make_curve(base: Sequence[bool], kept: dict[int, list[list[bool]]]) -> list[dict[str, float]]:
-    """Work out obedience and the share of the widest one's gain, with 95 % bootstrap intervals over the questions.
+    """Work out obedience and the part of the widest one's gain, with 95 % bootstrap intervals over the questions.
 
     Args:
         base: the base's verdicts, one for each question.
         kept: verdicts by width, one list for each seed.
+
+    Returns:
+        For each width ``obeyed`` (0 .. 1), ``gain_kept`` with ``_low`` and ``_high`` (percent) and ``num_seeds``.
     """
-    draws = np.random.default_rng(0).integers(0, len(base), size=(2000, len(base)))
-    base_draws = np.asarray(base, dtype=float)[draws].mean(axis=1)  # [2000]
+    draws = np.random.default_rng(0).integers(0, len(base), size=(NUM_DRAWS, len(base)))
+    before = np.asarray(base, dtype=float)
     means = {width: np.asarray(seeds, dtype=float).mean(axis=0) for width, seeds in kept.items()}  # [questions]
     widest = means[max(means)]
     curve = []
     for width, mean in sorted(means.items()):
-        obeyed = mean[draws].mean(axis=1)
-        shares = (obeyed - base_draws) / (widest[draws].mean(axis=1) - base_draws)
-        low, high = np.quantile(obeyed, [0.025, 0.975])
-        share_low, share_high = np.quantile(shares, [0.025, 0.975])
+        gain = 100 * (mean.mean() - before.mean()) / (widest.mean() - before.mean())
+        gains = 100 * (mean - before)[draws].mean(axis=1) / (widest - before)[draws].mean(axis=1)
+        low, high = np.quantile(gains, [0.025, 0.975])
         curve.append(
             {
-                "width": width,
+                "intermediate_size": width,
                 "obeyed": float(mean.mean()),
-                "obeyed_low": float(low),
-                "obeyed_high": float(high),
-                "gain_share": float((mean.mean() - np.mean(base)) / (widest.mean() - np.mean(base))),
-                "gain_share_low": float(share_low),
-                "gain_share_high": float(share_high),
+                "gain_kept": float(gain),
+                "gain_kept_low": float(low),
+                "gain_kept_high": float(high),
+                "num_seeds": len(kept[width]),
             }
         )
     return curve
@@ -117,11 +131,11 @@ def make_curve(base: Sequence[bool], kept: dict[int, list[list[bool]]]) -> list[
 
 def narrowest_enough(curve: Sequence[dict[str, float]]) -> int:
     """Return the smallest width that keeps enough of the gain, and so does every wider one."""
-    chosen = max(point["width"] for point in curve)
-    for point in sorted(curve, key=lambda point: -point["width"]):
-        if point["gain_share"] < ENOUGH:
+    chosen = max(point["intermediate_size"] for point in curve)
+    for point in sorted(curve, key=lambda point: -point["intermediate_size"]):
+        if point["gain_kept"] < ENOUGH_PERCENT:
             break
-        chosen = point["width"]
+        chosen = point["intermediate_size"]
     return int(chosen)
 
 

@@ -11,15 +11,17 @@ from peft import PeftModel
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench import limits
+from bench import limits, width
 from bench.__main__ import FIGURES, main
 from bench.measure import Figure, Side, alternate, paired_ratio
 from bench.models import QUICK, attach_blocks, attach_lora, count_trainable, load, matching_rank
 from bench.plots import plot_width
-from bench.report import BEGIN, END, LINES, render_table, update_page
+from bench.report import LINES, render_obedience, render_table, update_page
 from bench.train import make_step, make_trainer, training_rows
+from bench.width import make_curve, narrowest_enough
 
 ROOT = Path(__file__).parent.parent
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 WIDTH, RANK, LAYERS = 24, 3, [5, 7, 8]
 SHAPE = limits.read_shape(load(QUICK))
 # Without a causal kernel every token attends to all.
@@ -201,7 +203,7 @@ def test_page_keeps_all_but_the_table(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
 
-    update_page(page, {})
+    update_page(page, "bench", render_table({}))
 
     assert page.read_text(encoding="utf-8") == f"before\n{BEGIN}\n{render_table({})}{END}\nafter\n"
 
@@ -211,7 +213,7 @@ def test_page_without_markers_is_refused(tmp_path: Path) -> None:
     page.write_text("nothing", encoding="utf-8")
 
     with pytest.raises(ValueError, match="must hold"):
-        update_page(page, {})
+        update_page(page, "bench", render_table({}))
 
 
 def test_performance_page_has_the_markers_and_explains_every_figure() -> None:
@@ -220,6 +222,47 @@ def test_performance_page_has_the_markers_and_explains_every_figure() -> None:
     assert BEGIN in text and END in text
     assert [key for key in FIGURES if f"`{key}`" not in text] == []
     assert [*LINES, "width_cost"] == list(FIGURES)
+
+
+def test_width_curve_measures_the_gain_against_the_widest_with_intervals() -> None:
+    base = [True] * 10 + [False] * 90
+    kept = {64: [[True] * 40 + [False] * 60, [True] * 50 + [False] * 50], 1536: [[True] * 60 + [False] * 40]}
+
+    narrow, widest = make_curve(base, kept)
+
+    assert (narrow["intermediate_size"], narrow["num_seeds"], narrow["obeyed"]) == (64, 2, pytest.approx(0.45))
+    assert narrow["gain_kept"] == pytest.approx(100 * (0.45 - 0.1) / (0.6 - 0.1))
+    assert narrow["gain_kept_low"] < narrow["gain_kept"] < narrow["gain_kept_high"]
+    assert [widest[f"gain_kept{end}"] for end in ("_low", "", "_high")] == pytest.approx([100] * 3)
+    assert "| 64 | 45.0 % | 70.0 % (" in render_obedience({"curve": [narrow, widest]})
+
+
+def test_finished_study_of_widths_becomes_a_table_and_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, costs = tmp_path / "performance.md", tmp_path / "results.json"
+    page.write_text("<!-- width: begin -->\n<!-- width: end -->\n", encoding="utf-8")
+    curve = [
+        {"intermediate_size": each, "relative_train_time": 0.5, "relative_decode_time": 0.9} for each in width.WIDTHS
+    ]
+    costs.write_text(json.dumps({"width_cost": record(details={"curve": curve})}), encoding="utf-8")
+    monkeypatch.setattr(width, "PAGE", page)
+    monkeypatch.setattr(width, "RESULTS", costs)
+    for number, name in enumerate(["base", *(f"{each}-{seed}" for each, seed in width.RUNS)]):
+        verdicts = [True] * 50 * (number + 1) + [False] * (350 - 50 * number)
+        (tmp_path / f"{name}.json").write_text(json.dumps({"kept": verdicts}), encoding="utf-8")
+
+    width.main(["--output", str(tmp_path)])
+
+    study = json.loads((tmp_path / "width.json").read_text(encoding="utf-8"))
+    assert study["base_obeyed"] == 0.125
+    assert study["narrowest_enough"] == 1536
+    assert "| 64 | 25.0 % | 20.0 % (" in page.read_text(encoding="utf-8")
+    assert (tmp_path / "width.png").stat().st_size > 0
+
+
+def test_narrowest_width_that_is_enough_has_only_such_above_it() -> None:
+    curve = [{"intermediate_size": size, "gain_kept": gain} for size, gain in ((64, 96.0), (128, 90.0), (256, 95.0))]
+
+    assert narrowest_enough([*curve, {"intermediate_size": 512, "gain_kept": 100.0}]) == 256
 
 
 def test_unknown_figure_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,14 +290,14 @@ def test_figures_are_kept_one_by_one_and_some_can_be_measured_anew(
 def test_width_is_drawn(tmp_path: Path) -> None:
     curve = [
         {
-            "intermediate_size": width,
+            "intermediate_size": size,
             "gain_kept": kept,
             "gain_kept_low": kept - 6,
             "gain_kept_high": kept + 5,
-            "relative_train_time": width / 1536,
+            "relative_train_time": size / 1536,
             "relative_decode_time": 0.9,
         }
-        for width, kept in ((1536, 100), (64, 80), (512, 97))
+        for size, kept in ((1536, 100), (64, 80), (512, 97))
     ]
 
     plot_width(curve, tmp_path / "width.png")
