@@ -133,6 +133,37 @@ def test_a_second_turn_on_the_same_cache_equals_a_fresh_start(anchored):
     assert torch.equal(continued, fresh)
 
 
+def test_a_second_turn_of_rows_that_ended_apart_keeps_the_rules_of_each(anchored):
+    """Row 1 ended two tokens earlier: its padding is masked, and positions begin anew behind it for no document."""
+    input_ids, system_mask = batch()
+    cache = DynamicCache(config=anchored.config)
+    anchored(input_ids, system_mask=system_mask, cache=cache)
+    turn = torch.tensor([[9, 8, 7, 6, 5], [0, 0, 7, 6, 5]])
+    attention_mask = torch.ones(2, 17, dtype=torch.int64)
+    attention_mask[1, 12:14] = 0
+    whole = torch.cat([input_ids, turn], dim=1)
+
+    together = generate(anchored, whole, system_mask, cache=cache, attention_mask=attention_mask)
+    alone = torch.cat([input_ids[1:], turn[1:, 2:]], dim=1)
+    padded = torch.nn.functional.pad(system_mask[1:], (0, 3))
+
+    assert torch.equal(together[1:, 17:], generate(anchored, alone, padded)[:, 15:])
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_cache_can_be_reset_whatever_holds_its_tensors(anchored, inference):
+    input_ids, system_mask = batch(1)
+    cache = DynamicCache(config=anchored.config)
+    with torch.inference_mode(inference):
+        logits = anchored(input_ids, system_mask=system_mask, cache=cache).logits
+
+    cache.reset()
+
+    if not inference:
+        logits.sum().backward()
+    torch.testing.assert_close(anchored(input_ids, system_mask=system_mask, cache=cache).logits, logits)
+
+
 def test_a_system_message_in_mid_conversation_is_heard_from_there_on(anchored):
     input_ids, system_mask = batch(1)
     cache = DynamicCache(config=anchored.config)
@@ -215,7 +246,7 @@ def test_tokens_that_the_blocks_have_not_seen_are_not_passed_over(anchored):
     with anchored.disable_adapter():
         anchored(input_ids[:, :3], cache=cache)
 
-    with pytest.raises(ValueError, match="holds 15 tokens that the blocks have not seen"):
+    with pytest.raises(ValueError, match="holds tokens that the blocks have not seen"):
         anchored(input_ids[:, :1], cache=cache)
 
 
@@ -268,8 +299,22 @@ def test_a_cache_filled_by_another_adapter_or_without_blocks_is_refused(anchored
 
     with pytest.raises(ValueError, match="as adapter 'default' reads it, but 'second' is active"):
         anchored(input_ids[:, :1], cache=cache)
-    with pytest.raises(ValueError, match="holds 12 tokens that the blocks have not seen"):
+    with pytest.raises(ValueError, match="holds tokens that the blocks have not seen"):
         anchored(input_ids[:, :1], cache=bare)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2])
+def test_a_cache_filled_by_an_adapter_on_other_layers_is_refused(num_tokens):
+    input_ids, system_mask = batch(1)
+    model = get_peft_model(tiny_base(), CalyrexConfig(placement=[2]))
+    model.add_adapter("second", CalyrexConfig(placement=[3]))
+    cache = DynamicCache(config=model.config)
+    model.set_adapter("second")
+    model(input_ids, system_mask=system_mask, cache=cache)
+    model.set_adapter("default")
+
+    with pytest.raises(ValueError, match="start a new cache"):
+        model(input_ids[:, :num_tokens], cache=cache)
 
 
 def test_guidance_and_masks_of_another_shape_are_refused(anchored):

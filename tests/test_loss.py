@@ -67,3 +67,18 @@ def test_a_batch_without_labels_has_no_loss(anchored, is_chunked):
 )
 def test_logits_that_the_base_caps_after_its_head_are_noticed(architecture, is_plain):
     assert has_plain_logits(tiny_anchored(architecture)) is is_plain
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_chunked_loss_of_many_labels_is_summed_in_float32(dtype):
+    anchored = tiny_anchored(dtype=dtype)
+    input_ids, system_mask = batch(rows=300, tokens=64)
+    labels = input_ids.clone()
+    labels[:, :7] = -100
+    inputs = {"input_ids": input_ids, "system_mask": system_mask}
+    head = anchored.get_base_model().get_output_embeddings()
+
+    whole, chunked = (answer_loss(anchored, head, labels, **inputs, is_chunked=chunked) for chunked in (False, True))
+
+    assert (labels != -100).sum() * whole > torch.finfo(torch.float16).max
+    torch.testing.assert_close(chunked, whole, atol=2e-3, rtol=0)

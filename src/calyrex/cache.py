@@ -81,11 +81,6 @@ class SystemCacheLayer(CacheLayerMixin):
             return torch.empty(batch_size, 0, dtype=torch.bool, device=device)
         return self.positions >= 0
 
-    def forget_rows(self, rows: Tensor) -> None:
-        """Hide the system tokens of rows in which another document has begun, ``[B]`` bool."""
-        if self.is_initialized:
-            self._place(self.positions.masked_fill(rows.to(self.device)[:, None], -1))
-
     def get_seq_length(self) -> int:
         """Return the number of tokens that have passed, as the base's own layers do."""
         return self.sequence.get_seq_length()
@@ -106,9 +101,10 @@ class SystemCacheLayer(CacheLayerMixin):
             self._place(self.positions.masked_fill(self.positions >= length, -1))
 
     def reset(self) -> None:
-        """Forget everything."""
-        super().reset()
+        """Forget everything; tensors are dropped, not zeroed, since a graph or another cache may hold them."""
+        self.keys = self.values = self.positions = None  # type: ignore[assignment]
         self.is_initialized = False
+        super().reset()
         self.num_seen = 0
         self.visible = None
 

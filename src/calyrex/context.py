@@ -45,7 +45,6 @@ class SystemContext:
         request: what the current caller said.
         is_enabled: whether the blocks act; where they do not, no mask is needed.
         tokens: the system tokens of the current forward; None when it has none.
-        continues: True for tokens that belong to the document in the cache, ``[B, T]`` bool; None means all.
         is_decoding: the current forward is one more token after a prompt that the blocks have heard; it cannot be a
             system token, and nothing about it has to be worked out.
         num_past: tokens already in the cache; not known while decoding.
@@ -63,7 +62,6 @@ class SystemContext:
         self.request = Request()
         self.is_enabled = True
         self.tokens: SystemTokens | None = None
-        self.continues: Tensor | None = None
         self.is_decoding = False
         self.num_past = 0
         self.num_tokens = 0
@@ -108,20 +106,22 @@ class SystemContext:
                 "CALYREX blocks need a transformers Cache; continuous batching (generate_batch) has none: use generate"
             )
         batch_size, self.num_tokens = tokens.shape[:2]
-        self.tokens, self.continues = None, None
+        self.tokens = None
         self.is_decoding = self.is_enabled and self._follows_prompt(request, cache)
         if not self.is_enabled:
             forget_system(cache)
         if self.is_decoding or not self.is_enabled:
             return args, kwargs
         self.num_past = int(cache.get_seq_length()) if cache is not None else 0
-        segment_ids = find_segments(kwargs.get("position_ids"), batch_size)
+        attention_mask = kwargs.get("attention_mask")
+        # As in transformers: where there is a mask or a past, positions that begin anew are padding, not documents.
+        is_packable = attention_mask is None and self.num_past == 0
+        segment_ids = find_segments(kwargs.get("position_ids"), batch_size) if is_packable else None
         if request.system_mask is not None:
             mask = self._cut_mask(request, batch_size).to(tokens.device)
         elif self.num_past > 0:  # what follows a cached beginning is never the system prompt
             mask = None
         elif input_ids is not None:
-            attention_mask = kwargs.get("attention_mask")
             is_plain = isinstance(attention_mask, Tensor) and attention_mask.dim() == 2
             mask = infer_system_mask(
                 input_ids,
@@ -132,7 +132,6 @@ class SystemContext:
         else:
             raise ValueError("inputs_embeds needs a system_mask: the system prompt cannot be found without input_ids")
         self.tokens = find_system_tokens(mask, segment_ids) if mask is not None and bool(mask.any()) else None
-        self.continues = None if segment_ids is None else segment_ids == 0
         return args, kwargs
 
     def before_layers(

@@ -109,16 +109,13 @@ class CalyrexLayer(nn.Module, BaseTunerLayer):
         if cache is None:
             return self._project(block, x, adapter_name)
         layer = system_cache_layer(cache, self.num_layers, self.block_index, adapter_name)
+        num_past = self.context.num_past
+        if not layer.is_initialized and (self.context.is_decoding or num_past > 0):
+            raise ValueError("the cache holds tokens that the blocks have not seen; start a new cache")
         if self.context.is_decoding:
             return (layer.keys, layer.values), layer.visible
-        num_past, continues = self.context.num_past, self.context.continues
-        if num_past > 0 and not layer.is_initialized:
-            raise ValueError(f"the cache holds {num_past} tokens that the blocks have not seen; start a new cache")
         system, visible = self._project(block, x, adapter_name)
         past = layer.is_real(x.device, x.shape[0])[:, None].expand(-1, x.shape[1], -1)  # [B, T, S_past]
-        if continues is not None:
-            past = past & continues.to(x.device)[:, :, None]
-            layer.forget_rows(~continues[:, -1])
         places = torch.empty(x.shape[0], 0, dtype=torch.int64, device=x.device)
         if self.context.tokens is not None:
             stays = self.context.tokens.stays_visible.to(x.device)

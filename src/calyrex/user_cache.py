@@ -4,15 +4,22 @@ import os
 import sys
 from pathlib import Path
 
+from calyrex.errors import CalyrexError
+
 CACHE_VARIABLE = "CALYREX_CACHE"
 
 
 def cache_folder() -> Path:
-    """Return the folder for converted models and activations: ``$CALYREX_CACHE``, else the platform's cache folder."""
+    """Return the folder for converted models and activations: ``$CALYREX_CACHE``, else the platform's cache folder.
+
+    Raises:
+        CalyrexError: the path begins with a home folder that does not exist.
+    """
     chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser()
-    return _platform_cache() / "calyrex"
+    try:
+        return Path(chosen).expanduser() if chosen else _platform_cache() / "calyrex"
+    except RuntimeError as error:
+        raise CalyrexError(f"no home folder for the cache ({error}); set {CACHE_VARIABLE} to a whole path") from error
 
 
 def _platform_cache() -> Path:

@@ -103,12 +103,14 @@ def keeps_documents_apart(model: PeftModel) -> bool:
 
     A base that carries a state along the line, or ignores where positions begin anew, does not.
     """
-    documents = torch.arange(1, 9, device=model.device).view(2, 4) % model.config.get_text_config().vocab_size
-    line, positions = documents.view(1, 8), torch.arange(4, device=model.device).repeat(2)[None]
+    vocab_size = model.config.get_text_config().vocab_size
+    documents = torch.arange(1, 17, device=model.device).view(4, 4) % vocab_size
+    lines = documents.view(2, 8)  # two, because some attention kernels look for documents in a single line only
+    positions = torch.arange(8, device=model.device).repeat(2, 1)
     with model.disable_adapter():
         base = cast(PreTrainedModel, model.get_base_model())
-        alone = base(input_ids=documents, use_cache=False).logits[1]
-        packed = base(input_ids=line, position_ids=positions, use_cache=False).logits[0, 4:]
-        mixed = base(input_ids=line, position_ids=torch.arange(8, device=model.device)[None], use_cache=False)
-    difference, leak = (packed - alone).abs().max(), (mixed.logits[0, 4:] - alone).abs().max()
+        alone = base(input_ids=documents, use_cache=False).logits[1::2]
+        packed = base(input_ids=lines, position_ids=positions % 4, use_cache=False).logits[:, 4:]
+        mixed = base(input_ids=lines, position_ids=positions, use_cache=False).logits[:, 4:]
+    difference, leak = (packed - alone).abs().max(), (mixed - alone).abs().max()
     return bool(difference < 0.1 * leak)

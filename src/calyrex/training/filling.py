@@ -25,6 +25,8 @@ from calyrex.training.shards import Shard, cut_shards
 from calyrex.user_cache import CACHE_VARIABLE, cache_folder
 
 _KEY_LETTERS = 16
+_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+"""What a residual stream may be kept as; a quantised base computes in the first of these among its weights."""
 _FOLDER = "activations"
 _WAYS_OUT = f"make room there, set {CACHE_VARIABLE} to another folder, or leave cache_activations off"
 _Shards = dict[tuple[int, int], Shard]
@@ -74,7 +76,8 @@ def make_plan(model: PeftModel, rows: Sequence[Row], folder: Path | None, batch_
     tokens, lengths = hash_tokens(rows)
     key = hash_states(model, tokens, batch_tokens)
     hidden_size = model.config.get_text_config().hidden_size
-    dtype = next(_layers(model).parameters()).dtype
+    dtypes = {parameter.dtype for parameter in _layers(model).parameters()} & set(_DTYPES)
+    dtype = next((dtype for dtype in _DTYPES if dtype in dtypes), torch.float32)
     shards = cut_shards(lengths, batch_tokens=batch_tokens, token_bytes=hidden_size * dtype.itemsize)
     root = folder if folder is not None else cache_folder() / _FOLDER
     return Plan(root / key[:_KEY_LETTERS], key, lengths, shards, hidden_size, dtype)
@@ -163,6 +166,7 @@ def _compute(model: PeftModel, rows: Sequence[Row], plan: Plan, missing: _Shards
             for place, row in enumerate(group):
                 end = start + plan.lengths[row]
                 for layer in layers:
+                    _require_dtype(states[layer], plan)
                     kept[layer][start:end] = states[layer][place, : plan.lengths[row]]
                 start = end
             done += len(group)
@@ -170,6 +174,14 @@ def _compute(model: PeftModel, rows: Sequence[Row], plan: Plan, missing: _Shards
             with _written_or_refused(plan.folder):
                 shard.write(kept[layer])
         yield done
+
+
+def _require_dtype(states: Tensor, plan: Plan) -> None:
+    if states.dtype != plan.dtype:
+        raise CalyrexError(
+            f"the base's layers hand on {states.dtype}, expected {plan.dtype} from its weights; "
+            f"leave cache_activations off for this base"
+        )
 
 
 def _run_frozen(model: PeftModel, input_ids: Tensor, layers: Sequence[int]) -> dict[int, Tensor]:

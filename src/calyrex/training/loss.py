@@ -49,9 +49,12 @@ def answer_loss(
         handle.remove()
     targets = shifted[is_predicting].to(logits.device)
     if is_chunked:
-        total = functional.linear_cross_entropy(
-            states[0], head.weight, targets, linear_bias=head.bias, reduction="sum", options=_CHUNK
+        # torch sums in the dtype of the states: a sum of many labels overflows float16 and is coarse in bfloat16.
+        reduction = "sum" if states[0].dtype == torch.float32 else "none"
+        losses = functional.linear_cross_entropy(
+            states[0], head.weight, targets, linear_bias=head.bias, reduction=reduction, options=_CHUNK
         )
+        total = losses.float().sum()
     else:
         total = functional.cross_entropy(logits.float(), targets, reduction="sum")
     return total / (max(1, targets.numel()) if num_items is None else torch.as_tensor(num_items, device=total.device))
