@@ -12,7 +12,7 @@ from bench.measure import Figure
 from bench.memory import compare_memory
 from bench.models import QUICK, Sizes
 from bench.placements import compare_placements
-from bench.report import read_results, render_table, update_page, write_results
+from bench.report import read_results, render_table, require_markers, update_page, write_results
 from bench.train import compare_from_store, compare_whole_forward
 from bench.width_cost import measure_width_cost
 
@@ -35,12 +35,19 @@ FIGURES: dict[str, Callable[[Sizes], dict[str, Figure]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmarks that the command line asks for."""
-    options = _parse(arguments)
+    parser = _make_parser()
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     sizes = QUICK if options.quick else Sizes()
     output = options.output or FOLDER / ("quick.json" if options.quick else "results.json")
     page = options.page or (None if options.quick else PAGE)
-    results = read_results(output)
+    try:  # before anything is measured
+        results = read_results(output)
+        write_results(output, results)
+        if page is not None:
+            require_markers(page, "bench")
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     missing = [key for key in FIGURES if key not in results]
     if not missing and not options.only:
         results, missing = {}, list(FIGURES)  # a finished run is done anew, one that was stopped goes on
@@ -57,13 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logger.info("results in %s\n%s", output, render_table(results))
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure what Calyrex costs.")
     parser.add_argument("--only", type=_read_keys, metavar="KEY,...", help=f"some of: {', '.join(FIGURES)}")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the benchmarks themselves")
     parser.add_argument("--output", type=Path, help="results file; default: results.json beside this program")
     parser.add_argument("--page", type=Path, help="page whose table is written; default: docs/performance.md")
-    return parser.parse_args(arguments)
+    return parser
 
 
 def _read_keys(text: str) -> list[str]:

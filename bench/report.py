@@ -41,12 +41,18 @@ LINES = {
 
 
 def read_results(path: Path) -> Results:
-    """Read the results file; without one there are no results."""
+    """Read the results file; without one there are no results.
+
+    Raises:
+        ValueError: it is no results file.
+    """
     results: Results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not isinstance(results, dict) or not all(isinstance(figure, dict) for figure in results.values()):
+        raise ValueError(f"{path} is no results file; delete it or name another with --output")
     return results
 
 
-def write_results(path: Path, results: Results) -> None:
+def write_results(path: Path, results: dict[str, Any]) -> None:
     """Write the results file, whole or not at all."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -75,16 +81,23 @@ def render_obedience(study: dict[str, Any]) -> str:
     return _OBEDIENCE_HEAD + "".join(rows)
 
 
-def update_page(path: Path, name: str, table: str) -> None:
-    """Put a table between the two markers of that name in a page.
+def require_markers(path: Path, name: str) -> tuple[str, str, str]:
+    """Return the text of a page and the two markers of that name in it.
 
     Raises:
         ValueError: the page has not both markers.
+        OSError: there is no such page.
     """
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     text = path.read_text(encoding="utf-8")
     if begin not in text or end not in text:
         raise ValueError(f"{path} must hold {begin} and {end}")
+    return text, begin, end
+
+
+def update_page(path: Path, name: str, table: str) -> None:
+    """Put a table between the two markers of that name in a page, which must be there (``require_markers``)."""
+    text, begin, end = require_markers(path, name)
     before, rest = text.split(begin, 1)
     after = rest.split(end, 1)[1]
     path.write_text(f"{before}{begin}\n{table}{end}{after}", encoding="utf-8")

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from bench.__main__ import FOLDER, PAGE
 from bench.plots import plot_width
-from bench.report import read_results, render_obedience, update_page
+from bench.report import read_results, render_obedience, update_page, write_results
 from calyrex.data.rules import TRAINED_FAMILIES, RuleExample, generate_corpus
 from calyrex.demo import MAX_NEW_TOKENS, TEST_SEED_OFFSET, train_options, training_rows
 from calyrex.generation import answer_chats
@@ -47,7 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/width"), help="folder of the study")
     output = parser.parse_args(arguments).output
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(str(error))
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     questions = list(generate_corpus(NUM_QUESTIONS, seed=TEST_SEED_OFFSET, split="test", families=TRAINED_FAMILIES))
     base = once(output / "base.json", lambda: judge(load_base(BUILTIN), questions))
@@ -72,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def once(path: Path, run: Callable[[], list[bool]]) -> list[bool]:
     """Return the verdicts in a file, made by ``run`` if it is not there."""
     if not path.exists():
-        path.write_text(json.dumps({"kept": run()}), encoding="utf-8")
+        write_results(path, {"kept": run()})
     verdicts: list[bool] = json.loads(path.read_text(encoding="utf-8"))["kept"]
     return verdicts
 

@@ -272,6 +272,27 @@ def test_unknown_figure_is_refused_with_the_known_ones(capsys: pytest.CaptureFix
     assert "no figure 'train_speed'; there are train_first_epoch_vs_lora" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("results", "more", "message"),
+    [
+        ('{"a":', [], "Expecting value"),
+        ("[1]", [], "is no results file"),
+        ("{}", ["--page", "nowhere.md"], "nowhere.md"),
+        ("{}", ["--output", "nowhere/results.json"], "nowhere"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], results: str, more: list[str], message: str
+) -> None:
+    (tmp_path / "results.json").write_text(results, encoding="utf-8")
+
+    with pytest.raises(SystemExit) as stopped:
+        main(["--quick", "--output", str(tmp_path / "results.json"), *more])
+
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_figures_are_kept_one_by_one_and_some_can_be_measured_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

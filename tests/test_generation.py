@@ -309,9 +309,8 @@ def test_a_cache_filled_by_an_adapter_on_other_layers_is_refused(num_tokens):
     model = get_peft_model(tiny_base(), CalyrexConfig(placement=[2]))
     model.add_adapter("second", CalyrexConfig(placement=[3]))
     cache = DynamicCache(config=model.config)
-    model.set_adapter("second")
     model(input_ids, system_mask=system_mask, cache=cache)
-    model.set_adapter("default")
+    model.set_adapter("second")
 
     with pytest.raises(ValueError, match="start a new cache"):
         model(input_ids[:, :num_tokens], cache=cache)
