@@ -97,7 +97,9 @@ def compare_decode(sizes: Sizes, num_rows: int) -> dict[str, Figure]:
             for name, model in (("base", base), ("calyrex", anchored))
         }
         num_blocks = len(resolve_placement(DEFAULT_PLACEMENT, shape.num_layers))
-        limit = decode_percent(shape, num_blocks, width or shape.intermediate_size)
+        limit = decode_percent(
+            shape, num_blocks, width or shape.intermediate_size, rows=num_rows, context=sizes.context
+        )
         return _overhead(alternate(sides, sizes.decode_rounds), limit, str(base.dtype))
 
     return at_both_widths(f"decode_overhead_points_b{num_rows}", sizes.demo_width, measure)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from transformers import PreTrainedModel
 
 from calyrex.base import base_sizes
+from calyrex.training.loss import CHUNK_LABELS
 
 FORWARD = 2
 INPUT_GRADIENT = 2
 WEIGHT_GRADIENT = 2
-LOGITS_CHUNK = 256
-"""Labels whose logits exist at a time in the loss (``calyrex.training.loss``)."""
 
 
 @dataclass(frozen=True)
@@ -158,15 +157,16 @@ def prefill_percent(shape: BaseShape, batch: Batch, num_blocks: int, width: int)
     return 100 * blocks_flops(shape, batch, num_blocks, width, is_training=False) / base
 
 
-def decode_percent(shape: BaseShape, num_blocks: int, width: int) -> float:
-    """Weights of the blocks that a decoded token reads, in percent of the base's.
+def decode_percent(shape: BaseShape, num_blocks: int, width: int, *, rows: int, context: int) -> float:
+    """Weights of the blocks that a decoded token reads, in percent of what the base reads.
 
-    Blocks: q, o, gate, up, down and two norms; keys and values of the system prompt are in the cache. Base: all layers
-    with two norms each, the last norm, and the output head, which is the embedding too.
+    Blocks: q, o, gate, up, down and two norms. Base: all layers with two norms each, the last norm, the output head,
+    which is the embedding too, and the keys and values of ``context`` tokens in ``rows`` rows, ``2 K D`` in each layer.
     """
     blocks = num_blocks * (shape.block_weights(width) + 2 * shape.hidden_size)
     layers = shape.num_layers * (shape.layer_weights() + 2 * shape.hidden_size)
-    return 100 * blocks / (layers + shape.hidden_size * (shape.vocab_size + 1))
+    cached = shape.num_layers * rows * context * 2 * shape.key_width
+    return 100 * blocks / (layers + shape.hidden_size * (shape.vocab_size + 1) + cached)
 
 
 def saved_by_blocks(shape: BaseShape, batch: Batch, layers: list[int], width: int) -> int:
@@ -197,4 +197,4 @@ def peak_values(shape: BaseShape, num_trainable: int, saved: int) -> int:
 
     Gradients of the weights come into being while saved values go.
     """
-    return 3 * num_trainable + saved + LOGITS_CHUNK * shape.vocab_size
+    return 3 * num_trainable + saved + CHUNK_LABELS * shape.vocab_size

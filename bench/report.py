@@ -3,9 +3,10 @@
 import json
 import os
 from pathlib import Path
+from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-_HEAD = "| figure | measured | by arithmetic | bar | medians | machine |\n|---|---|---|---|---|---|\n"
+_HEAD = "| figure | measured | by arithmetic | bar | medians (quartiles) | machine |\n|---|---|---|---|---|---|\n"
 _CURVE_HEAD = (
     "\n| feed-forward size | training from the store | by arithmetic | decoded token, 1 row | by arithmetic |\n"
     "|---|---|---|---|---|\n"
@@ -105,7 +106,7 @@ def update_page(path: Path, name: str, table: str) -> None:
 
 def _render_row(figure: dict[str, Any], title: str, bar: str) -> str:
     machine = figure["machine"]
-    medians = ", ".join(f"{name} {_three_digits(value)}" for name, value in figure["medians"].items())
+    medians = ", ".join(f"{name} {_spread(values)}" for name, values in figure["sides"].items())
     threads = "" if machine["device"] != machine["cpu"] else f", {machine['threads']} threads"
     cells = [
         title,
@@ -128,6 +129,15 @@ def _with_unit(value: float, unit: str) -> str:
     if unit == "points":
         return f"{value:+.1f} points"
     return f"{value:.1f} %" if unit == "%" else f"{value:.2f} x"
+
+
+def _spread(values: list[float]) -> str:
+    """Write the median, with the quartiles where there are enough measurements for them."""
+    middle = _three_digits(median(values))
+    if len(values) < 3:
+        return middle
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return f"{middle} ({_three_digits(low)}-{_three_digits(high)})"
 
 
 def _three_digits(value: float) -> str:

@@ -19,21 +19,6 @@ from calyrex.placement import DEFAULT_PLACEMENT, resolve_placement
 from calyrex.training.trainer import BlockTrainer
 
 
-class LoraTrainer(BlockTrainer):
-    """The same trainer for LoRA, which takes no ``system_mask``."""
-
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Tensor:
-        """Return the mean cross-entropy of the assistant's tokens, a scalar."""
-        inputs = {name: value for name, value in inputs.items() if name != "system_mask"}
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-
-
 def make_trainer(
     model: PeftModel, rows: Dataset, folder: Path, *, batch_size: int, num_epochs: int = 1, store: Any = None
 ) -> BlockTrainer:
@@ -52,8 +37,7 @@ def make_trainer(
         disable_tqdm=True,
         use_cpu=not torch.cuda.is_available(),
     )
-    kind = LoraTrainer if model.peft_type == "LORA" else BlockTrainer
-    trainer = kind(model, arguments, train_dataset=rows, store=store)
+    trainer = BlockTrainer(model, arguments, train_dataset=rows, store=store)
     trainer.remove_callback(PrinterCallback)
     return trainer
 

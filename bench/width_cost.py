@@ -36,7 +36,9 @@ def measure_width_cost(sizes: Sizes) -> dict[str, Figure]:
     tokens = {f"decode {width}": decode_side(model.eval(), sizes, sizes.context, 1) for width, model in models.items()}
     seconds |= alternate(tokens, sizes.decode_rounds)
     flops = {width: train_flops(shape, batch, layers, width, is_stored=True) for width in sizes.widths}
-    weights = {width: 100 + decode_percent(shape, len(layers), width) for width in sizes.widths}
+    read = {
+        width: 100 + decode_percent(shape, len(layers), width, rows=1, context=sizes.context) for width in sizes.widths
+    }
     curve = [
         {
             "intermediate_size": width,
@@ -45,7 +47,7 @@ def measure_width_cost(sizes: Sizes) -> dict[str, Figure]:
             "relative_train_time": paired_ratio(seconds[f"train {width}"], seconds[f"train {widest}"]),
             "relative_decode_time": paired_ratio(seconds[f"decode {width}"], seconds[f"decode {widest}"]),
             "train_limit": flops[width] / flops[widest],
-            "decode_limit": weights[width] / weights[widest],
+            "decode_limit": read[width] / read[widest],
         }
         for width in sizes.widths
     ]

@@ -9,21 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from peft import PeftModel
 from safetensors import SafetensorError
-from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch import Tensor
 
-from calyrex.base import find_layers
 from calyrex.errors import CalyrexError
 from calyrex.layer import CalyrexLayer
 from calyrex.training.batches import Row
-from calyrex.training.filling import fill, make_plan
+from calyrex.training.filling import base_layers, fill, make_plan
 from calyrex.training.shards import Shard
 
 _OPEN_SHARDS = 64
@@ -148,7 +146,7 @@ def fill_activations(
     Raises:
         ValueError: the base has no such layer.
     """
-    num_layers = len(_layers(model))
+    num_layers = len(base_layers(model))
     for layer in layers:
         if not 0 <= layer < num_layers:
             raise ValueError(f"layers must be between 0 and {num_layers - 1}, got {layer}")
@@ -159,7 +157,7 @@ def fill_activations(
 def prefix_skipped(model: PeftModel, store: ActivationStore) -> Iterator[None]:
     """Let ``store.states`` stand in for the layers up to the first block inside the ``with``."""
     first = _first_block(model)
-    below = list(_layers(model))[: first.block_index]
+    below = list(base_layers(model))[: first.block_index]
 
     def pass_on(hidden_states: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
         return hidden_states
@@ -178,8 +176,4 @@ def prefix_skipped(model: PeftModel, store: ActivationStore) -> Iterator[None]:
 
 
 def _first_block(model: PeftModel) -> CalyrexLayer:
-    return next(layer for layer in _layers(model) if isinstance(layer, CalyrexLayer))
-
-
-def _layers(model: PeftModel) -> nn.ModuleList:
-    return find_layers(cast(PreTrainedModel, model.get_base_model()))
+    return next(layer for layer in base_layers(model) if isinstance(layer, CalyrexLayer))

@@ -76,7 +76,7 @@ def make_plan(model: PeftModel, rows: Sequence[Row], folder: Path | None, batch_
     tokens, lengths = hash_tokens(rows)
     key = hash_states(model, tokens, batch_tokens)
     hidden_size = model.config.get_text_config().hidden_size
-    dtypes = {parameter.dtype for parameter in _layers(model).parameters()} & set(_DTYPES)
+    dtypes = {parameter.dtype for parameter in base_layers(model).parameters()}
     dtype = next((dtype for dtype in _DTYPES if dtype in dtypes), torch.float32)
     shards = cut_shards(lengths, batch_tokens=batch_tokens, token_bytes=hidden_size * dtype.itemsize)
     root = folder if folder is not None else cache_folder() / _FOLDER
@@ -163,10 +163,10 @@ def _compute(model: PeftModel, rows: Sequence[Row], plan: Plan, missing: _Shards
                 yield done  # the last batch of a shard counts when the shard is written
             batch = collate([rows[row] for row in group], pad_token_id=0)
             states = _run_frozen(model, batch["input_ids"], layers)
+            _require_dtype(states[layers[0]], plan)
             for place, row in enumerate(group):
                 end = start + plan.lengths[row]
                 for layer in layers:
-                    _require_dtype(states[layer], plan)
                     kept[layer][start:end] = states[layer][place, : plan.lengths[row]]
                 start = end
             done += len(group)
@@ -194,7 +194,7 @@ def _run_frozen(model: PeftModel, input_ids: Tensor, layers: Sequence[int]) -> d
             raise _StopForward
 
     training = [module for module in model.modules() if module.training]
-    handles = [_layers(model)[layer].register_forward_hook(partial(keep, layer)) for layer in layers]
+    handles = [base_layers(model)[layer].register_forward_hook(partial(keep, layer)) for layer in layers]
     try:
         model.eval()  # no dropout in what is kept
         with torch.no_grad(), model.disable_adapter(), suppress(_StopForward):
@@ -207,5 +207,6 @@ def _run_frozen(model: PeftModel, input_ids: Tensor, layers: Sequence[int]) -> d
     return states
 
 
-def _layers(model: PeftModel) -> nn.ModuleList:
+def base_layers(model: PeftModel) -> nn.ModuleList:
+    """Return the decoder layers of the base, wrapped where they have blocks."""
     return find_layers(cast(PreTrainedModel, model.get_base_model()))

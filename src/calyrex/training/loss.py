@@ -10,8 +10,9 @@ from transformers import PreTrainedModel
 
 from calyrex.training.batches import IGNORED
 
-_CHUNK = LinearCrossEntropyOptions(batch_chunk_size=256, chunking_method=None)
+CHUNK_LABELS = 256
 """Labels whose logits exist at a time; of 64, 256 and torch's own choice the fastest on a CPU."""
+_CHUNKED = LinearCrossEntropyOptions(batch_chunk_size=CHUNK_LABELS, chunking_method=None)
 
 
 def answer_loss(
@@ -52,7 +53,7 @@ def answer_loss(
         # torch sums in the dtype of the states: a sum of many labels overflows float16 and is coarse in bfloat16.
         reduction = "sum" if states[0].dtype == torch.float32 else "none"
         losses = functional.linear_cross_entropy(
-            states[0], head.weight, targets, linear_bias=head.bias, reduction=reduction, options=_CHUNK
+            states[0], head.weight, targets, linear_bias=head.bias, reduction=reduction, options=_CHUNKED
         )
         total = losses.float().sum()
     else:
