@@ -1,6 +1,5 @@
 """How often answers kept their rules: counts, intervals and the table on the terminal."""
 
-import math
 import os
 import shutil
 import sys
@@ -13,12 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calyrex.benchmarks.metric import wilson_interval
 from calyrex.data.rules import RuleExample
 from calyrex.report.plain import make_visible
-
-Z_95 = 1.959964
-"""Two-sided 95 % quantile of the normal distribution."""
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -60,19 +56,6 @@ class Answer:
             base_obeyed=example.obeyed(base),
             anchored_obeyed=example.obeyed(anchored),
         )
-
-
-def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a proportion, both ends in 0 .. 1.
-
-    Source: E. B. Wilson, "Probable inference", JASA 1927.
-    """
-    if n == 0:
-        return 0.0, 1.0
-    p = successes / n
-    centre = p + Z_95**2 / (2 * n)
-    spread = Z_95 * math.sqrt(p * (1 - p) / n + Z_95**2 / (4 * n**2))
-    return (centre - spread) / (1 + Z_95**2 / n), (centre + spread) / (1 + Z_95**2 / n)
 
 
 def summarise(answers: Sequence[Answer]) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""Benchmarks: what a model is asked, and the exact verdict on what it answers."""

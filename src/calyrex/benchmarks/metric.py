@@ -1,0 +1,101 @@
+"""Figures with 95 % intervals: shares, means, ratios of sums and slopes."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+Z_95 = 1.959964
+"""Two-sided 95 % quantile of the normal distribution."""
+
+_NUM_RESAMPLES = 2000
+
+
+class Metric(NamedTuple):
+    """A figure and how sure it is.
+
+    Attributes:
+        value: The figure; a share is in 0 .. 1. None where nothing was measured.
+        low: Lower end of its 95 % interval.
+        high: Upper end of its 95 % interval.
+        n: Number of cases that it comes from.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+NOTHING = Metric(None, None, None, 0)
+"""The figure of no cases at all."""
+
+
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """Return the 95 % Wilson score interval of a proportion, both ends in 0 .. 1.
+
+    Source: E. B. Wilson, "Probable inference", JASA 1927.
+    """
+    if n == 0:
+        return 0.0, 1.0
+    p = successes / n
+    centre = p + Z_95**2 / (2 * n)
+    spread = Z_95 * math.sqrt(p * (1 - p) / n + Z_95**2 / (4 * n**2))
+    return (centre - spread) / (1 + Z_95**2 / n), (centre + spread) / (1 + Z_95**2 / n)
+
+
+def share(flags: Iterable[bool | float]) -> Metric:
+    """Return the share of cases that are true, with its Wilson interval."""
+    values = [bool(flag) for flag in flags]
+    if not values:
+        return NOTHING
+    low, high = wilson_interval(sum(values), len(values))
+    return Metric(sum(values) / len(values), low, high, len(values))
+
+
+def mean(values: Iterable[float]) -> Metric:
+    """Return the mean of a value per case, with its bootstrap interval."""
+    return ratio([(float(value), 1.0) for value in values])
+
+
+def ratio(pairs: Sequence[tuple[float, float]]) -> Metric:
+    """Return the sum of the numerators over the sum of the denominators, with an interval over cases.
+
+    Cases are drawn again with replacement, whole, since what belongs to one case is not independent; the draws
+    are the same in every run. The percentile bootstrap of Efron, "Bootstrap methods", Annals of Statistics 1979.
+
+    Args:
+        pairs: Numerator and denominator of each case, such as instructions kept and instructions given.
+    """
+    table = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
+    if not len(table) or not table[:, 1].sum():
+        return NOTHING
+    draws = np.random.default_rng(0).integers(len(table), size=(_NUM_RESAMPLES, len(table)))
+    sums = np.stack([np.bincount(draw, minlength=len(table)) for draw in draws]) @ table
+    ratios = sums[sums[:, 1] > 0]
+    low, high = np.quantile(ratios[:, 0] / ratios[:, 1], [0.025, 0.975])
+    numerator, denominator = table.sum(axis=0)
+    return Metric(float(numerator / denominator), float(low), float(high), len(table))
+
+
+def slope(points: Sequence[tuple[float, float]]) -> Metric:
+    """Return the least-squares slope of ``y`` over ``x``, with a bootstrap interval over the points.
+
+    Args:
+        points: ``x`` and ``y`` of each case; at least two different ``x``.
+    """
+    table = np.asarray(points, dtype=np.float64).reshape(-1, 2)
+    if len({x for x, _ in points}) < 2:
+        return Metric(None, None, None, len(table))
+    draws = np.random.default_rng(0).integers(len(table), size=(_NUM_RESAMPLES, len(table)))
+    slopes = np.array([_slope(table[draw]) for draw in draws])
+    low, high = np.nanquantile(slopes, [0.025, 0.975])
+    return Metric(_slope(table), float(low), float(high), len(table))
+
+
+def _slope(table: np.ndarray) -> float:
+    x, y = table.T
+    centred = x - x.mean()
+    spread = float(centred @ centred)
+    return float(centred @ y / spread) if spread else float("nan")
