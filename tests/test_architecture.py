@@ -24,7 +24,7 @@ ORDER = (
     ),
     *("registration", "base", "cache", "config", "context", "layer", "tuner", "hub", "gguf", "adapters", "models"),
     *("generation", "data", "training", "benchmarks", "studies", "report"),
-    *("serve", "chat", "demo", "cli", "__main__"),
+    *("evaluation", "serve", "chat", "demo", "cli", "__main__"),
 )
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 50

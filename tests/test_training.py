@@ -139,7 +139,7 @@ def test_a_folder_in_which_another_process_trains_is_refused(
         before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
         assert main(train_command(base_folder, data_file, tmp_path / "run")) == 2
 
-    assert "another process trains in" in capsys.readouterr().err.splitlines()[-1]
+    assert "another process works in" in capsys.readouterr().err.splitlines()[-1]
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 

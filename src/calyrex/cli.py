@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from calyrex import __version__
 from calyrex.errors import CalyrexError
 from calyrex.flags import Parser, add_flags, build_options, refuse_unknown
-from calyrex.options import ChatOptions, DemoOptions, TrainOptions
+from calyrex.options import ChatOptions, DemoOptions, EvalOptions, TrainOptions
 
 _CANNOT_WRITE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES),
@@ -41,6 +41,7 @@ class _StderrHandler(logging.Handler):
 VERBS = {
     "demo": Verb(DemoOptions, "calyrex.demo:run"),
     "train": Verb(TrainOptions, "calyrex.training.sft:train"),
+    "eval": Verb(EvalOptions, "calyrex.evaluation:evaluate"),
     "chat": Verb(ChatOptions, "calyrex.chat:run"),
 }
 

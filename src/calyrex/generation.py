@@ -1,6 +1,7 @@
 """Answers to many chats, in batches of similar length."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from peft import PeftModel
@@ -9,12 +10,28 @@ from transformers import BatchEncoding, DynamicCache, PreTrainedModel, PreTraine
 
 from calyrex.masking import Message
 from calyrex.span import encode_chat
+from calyrex.tuner import CalyrexModel
 
 _STEP = 8
 """Tokens between two looks at which rows of a batch have ended."""
 
 
-@torch.inference_mode()
+class Generated(NamedTuple):
+    """An answer and its cost.
+
+    Attributes:
+        text: The answer, without control tokens.
+        num_prompt_tokens: Tokens of the conversation before it.
+        num_new_tokens: Tokens of the answer, the one that ends it included.
+        is_cut: Whether it ends because it may not be longer.
+    """
+
+    text: str
+    num_prompt_tokens: int
+    num_new_tokens: int
+    is_cut: bool
+
+
 def answer_chats(
     model: PreTrainedModel | PeftModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -40,16 +57,54 @@ def answer_chats(
     lengths = [encode_chat(tokenizer, list(chat))["input_ids"].shape[1] for chat in chats]
     answers = [""] * len(chats)
     for group in group_by_length(lengths, batch_tokens):
-        encoded = encode_chat(tokenizer, [list(chats[i]) for i in group]).to(model.device)
-        generated = _generate(model, encoded, max_new_tokens, tokenizer.pad_token_id)
-        for i, text in zip(group, tokenizer.batch_decode(generated, skip_special_tokens=True), strict=True):
-            answers[i] = text
+        generated = answer_batch(model, tokenizer, [chats[i] for i in group], max_new_tokens=max_new_tokens)
+        for i, answer in zip(group, generated, strict=True):
+            answers[i] = answer.text
         on_batch(len(group))
     return answers
 
 
+@torch.inference_mode()
+def answer_batch(
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    chats: Sequence[Sequence[Message]],
+    *,
+    max_new_tokens: int,
+    scale: float | None = None,
+) -> list[Generated]:
+    """Answer the last user turn of each chat greedily, all chats in one batch.
+
+    Args:
+        model: the base, or the base with an adapter.
+        tokenizer: its tokenizer.
+        chats: messages of each chat, the last one from the user.
+        max_new_tokens: longest answer in tokens.
+        scale: strength of the blocks; None takes the adapter's own.
+    """
+    encoded = encode_chat(tokenizer, [list(chat) for chat in chats]).to(model.device)
+    rows = _generate(model, encoded, max_new_tokens, tokenizer.pad_token_id, scale)
+    texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
+    answers: list[Generated] = []
+    for prompt, tokens, text in zip(encoded["attention_mask"], rows, texts, strict=True):
+        ends = [position for position, token in enumerate(tokens) if token in end_ids(model)]
+        num_new_tokens = ends[0] + 1 if ends else len(tokens)
+        answers.append(Generated(text, int(prompt.sum()), num_new_tokens, is_cut=not ends))
+    return answers
+
+
+def context_length(model: PreTrainedModel | PeftModel) -> int | None:
+    """Return how many tokens a model can hold; None for one without a limit (recurrent, ALiBi)."""
+    limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return limit
+
+
 def _generate(
-    model: PreTrainedModel | PeftModel, encoded: BatchEncoding, max_new_tokens: int, pad_token_id: int
+    model: PreTrainedModel | PeftModel,
+    encoded: BatchEncoding,
+    max_new_tokens: int,
+    pad_token_id: int,
+    scale: float | None = None,
 ) -> list[list[int]]:
     """Continue rows greedily, a few tokens at a time, so that rows that have ended leave the batch.
 
@@ -57,6 +112,7 @@ def _generate(
         The new token ids of each row.
     """
     input_ids, attention_mask, system_mask = (encoded[name] for name in ("input_ids", "attention_mask", "system_mask"))
+    has_blocks = isinstance(model, PeftModel) and isinstance(model.base_model, CalyrexModel)
     cache = DynamicCache(config=model.config)
     answers: list[list[int]] = [[] for _ in input_ids]
     rows = torch.arange(len(input_ids), device=input_ids.device)
@@ -65,7 +121,8 @@ def _generate(
         input_ids = model.generate(  # type: ignore[operator]
             input_ids,
             attention_mask=attention_mask,
-            **({"system_mask": system_mask} if isinstance(model, PeftModel) else {}),
+            **({"system_mask": system_mask} if has_blocks else {}),
+            **({} if scale is None else {"scale": scale}),
             cache=cache,
             max_new_tokens=min(_STEP, max_new_tokens - start),
             do_sample=False,

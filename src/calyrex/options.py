@@ -149,6 +149,63 @@ class ChatOptions:
             raise CalyrexError("adapter must name a folder or a hub adapter, got an empty text")
 
 
+@dataclass(frozen=True)
+class EvalOptions:
+    """Run benchmarks on a base, an adapter or a served model, and write one table.
+
+    Attributes:
+        tasks: Benchmarks such as ifeval,injecagent, or suites: paper, adherence, security, capability, all.
+        model: Base model: smollm2-135m (built in), a hub name, a folder or a GGUF file; with --url the name there;
+            null takes the adapter's own, or the built-in one where there is no adapter.
+        adapter: Folder or hub name of a trained adapter; null evaluates the base alone.
+        url: Address of an OpenAI-compatible server that has the model, such as http://localhost:8000/v1; its key
+            is read from CALYREX_API_KEY.
+        output_dir: Folder for the table, results.json, all samples and Inspect's logs; a run in it is gone on with.
+        data_dir: Folder with the benchmarks' original files; null takes the public hub data sets.
+        limit: Number of cases of each benchmark, a fixed random subset; null takes all.
+        system: System prompt for the benchmarks that bring none, such as mmlu; null leaves them without.
+        scale: Strength of the blocks, 0 is the base model; null takes the adapter's own.
+        judge: Name of the model that judges answers where no program can, at --judge-url.
+        judge_url: Address of an OpenAI-compatible server that has the judge; its key is read from
+            CALYREX_JUDGE_API_KEY.
+        dtype: Number format of the base.
+        seed: Seed of the subset and of what benchmarks draw.
+    """
+
+    tasks: list[str]
+    model: str | None = None
+    adapter: str | None = None
+    url: str | None = None
+    output_dir: Path = Path("runs/eval")
+    data_dir: Path | None = None
+    limit: int | None = None
+    system: str | None = None
+    scale: float | None = None
+    judge: str | None = None
+    judge_url: str | None = None
+    dtype: Dtype = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range and options that contradict each other."""
+        _require_at_least(self, 1, "limit")
+        _require_at_least(self, 0, "scale", "seed")
+        _require_at_most(self, MAX_SEED, "seed")
+        _require_at_most(self, MAX_SCALE, "scale")
+        for name in ("model", "adapter", "url", "system", "judge", "judge_url"):
+            value = getattr(self, name)
+            if value is not None and not value.strip():
+                raise CalyrexError(f"{name} must not be an empty text")
+        if self.url is not None and self.model is None:
+            raise CalyrexError("url needs the model's name there: give --model")
+        if self.url is not None and (self.adapter is not None or self.scale is not None):
+            raise CalyrexError("adapter and scale are for models in this process, and url names a served one")
+        if self.scale is not None and self.adapter is None:
+            raise CalyrexError("scale is the strength of an adapter's blocks: give --adapter")
+        if (self.judge is None) != (self.judge_url is None):
+            raise CalyrexError("a judge needs both its name and its address: give --judge and --judge-url")
+
+
 def _require_at_least(options: object, minimum: float, *names: str) -> None:
     for name in names:
         value = getattr(options, name)

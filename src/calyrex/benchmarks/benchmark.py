@@ -9,7 +9,7 @@ from calyrex.benchmarks.source import Source
 from calyrex.masking import Message
 
 Verdict = Mapping[str, bool | float]
-"""Named scores of one case, such as ``{"strict": True, "loose": True}``; every case of a benchmark has the same names."""
+"""Named scores of one case, such as ``{"strict": True}``; every case of a benchmark has the same names."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,17 @@
 """Figures with 95 % intervals: shares, means, ratios of sums and slopes."""
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 Z_95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
 
 _NUM_RESAMPLES = 2000
+Sums: TypeAlias = NDArray[np.float64]
 
 
 class Metric(NamedTuple):
@@ -62,40 +64,44 @@ def mean(values: Iterable[float]) -> Metric:
 def ratio(pairs: Sequence[tuple[float, float]]) -> Metric:
     """Return the sum of the numerators over the sum of the denominators, with an interval over cases.
 
+    Args:
+        pairs: Numerator and denominator of each case, such as instructions kept and instructions given.
+    """
+    return of_sums(pairs, lambda sums: sums[0] / sums[1])
+
+
+def slope(points: Sequence[tuple[float, float]]) -> Metric:
+    """Return the least-squares slope of ``y`` over ``x``, with an interval over the points.
+
+    Args:
+        points: ``x`` and ``y`` of each case; at least two different ``x``, else there is no slope.
+    """
+    return of_sums(
+        [(1.0, x, y, x * x, x * y) for x, y in points],
+        lambda sums: (sums[0] * sums[4] - sums[1] * sums[2]) / (sums[0] * sums[3] - sums[1] ** 2),
+    )
+
+
+def of_sums(rows: Sequence[Sequence[float]], statistic: Callable[[Sums], Sums]) -> Metric:
+    """Return a figure that is a function of sums over cases, with its bootstrap interval.
+
     Cases are drawn again with replacement, whole, since what belongs to one case is not independent; the draws
     are the same in every run. The percentile bootstrap of Efron, "Bootstrap methods", Annals of Statistics 1979.
 
     Args:
-        pairs: Numerator and denominator of each case, such as instructions kept and instructions given.
+        rows: The numbers of each case that are summed.
+        statistic: The figure from the sums, an array with one row for each number: of all cases, or of each draw.
     """
-    table = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
-    if not len(table) or not table[:, 1].sum():
+    table = np.asarray(rows, dtype=np.float64)
+    if not len(rows):
         return NOTHING
     draws = np.random.default_rng(0).integers(len(table), size=(_NUM_RESAMPLES, len(table)))
-    sums = np.stack([np.bincount(draw, minlength=len(table)) for draw in draws]) @ table
-    ratios = sums[sums[:, 1] > 0]
-    low, high = np.quantile(ratios[:, 0] / ratios[:, 1], [0.025, 0.975])
-    numerator, denominator = table.sum(axis=0)
-    return Metric(float(numerator / denominator), float(low), float(high), len(table))
-
-
-def slope(points: Sequence[tuple[float, float]]) -> Metric:
-    """Return the least-squares slope of ``y`` over ``x``, with a bootstrap interval over the points.
-
-    Args:
-        points: ``x`` and ``y`` of each case; at least two different ``x``.
-    """
-    table = np.asarray(points, dtype=np.float64).reshape(-1, 2)
-    if len({x for x, _ in points}) < 2:
+    counts = np.stack([np.bincount(draw, minlength=len(table)) for draw in draws])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(statistic(table.sum(axis=0)))
+        resampled = statistic((counts @ table).T)
+    resampled = resampled[np.isfinite(resampled)]
+    if not math.isfinite(value) or not len(resampled):
         return Metric(None, None, None, len(table))
-    draws = np.random.default_rng(0).integers(len(table), size=(_NUM_RESAMPLES, len(table)))
-    slopes = np.array([_slope(table[draw]) for draw in draws])
-    low, high = np.nanquantile(slopes, [0.025, 0.975])
-    return Metric(_slope(table), float(low), float(high), len(table))
-
-
-def _slope(table: np.ndarray) -> float:
-    x, y = table.T
-    centred = x - x.mean()
-    spread = float(centred @ centred)
-    return float(centred @ y / spread) if spread else float("nan")
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    return Metric(value, float(low), float(high), len(table))

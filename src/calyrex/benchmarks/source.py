@@ -65,7 +65,21 @@ class Source:
         if self.data_dir is None:
             return _read_hub(hub)
         path = self.find(file, published_at=f"the hub data set {hub.name}, or leave --data-dir out")
-        return [dict(record.value) for record in read_records(path)]
+        return read_objects(path)
+
+
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file.
+
+    Raises:
+        CalyrexError: The file cannot be read, or a row is no object.
+    """
+    rows: list[dict[str, Any]] = []
+    for record in read_records(path):
+        if not isinstance(record.value, dict):
+            raise CalyrexError(f"{record.origin} must be an object, got {type(record.value).__name__}")
+        rows.append(record.value)
+    return rows
 
 
 def _read_hub(hub: Hub) -> list[dict[str, Any]]:

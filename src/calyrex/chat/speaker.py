@@ -11,7 +11,7 @@ from transformers import BatchEncoding, DynamicCache, PreTrainedTokenizerBase, T
 
 from calyrex.chat.terminal import write
 from calyrex.errors import CalyrexError
-from calyrex.generation import end_ids
+from calyrex.generation import context_length, end_ids
 from calyrex.masking import Message
 from calyrex.models import BUILTIN, load_anchored, load_base, load_tokenizer, recorded_base
 from calyrex.options import ChatOptions
@@ -139,8 +139,7 @@ class Speaker:
         Raises:
             CalyrexError: it leaves none.
         """
-        # A model without a limit (recurrent, ALiBi) lacks the field.
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        limit = context_length(self.model)
         if limit is None:
             return self.options.max_new_tokens
         if num_tokens >= limit:

@@ -75,13 +75,13 @@ def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of the folder of a run; the lock ends with the process, however that ends.
 
     Raises:
-        CalyrexError: another process trains there.
+        CalyrexError: another process works there.
     """
     lock = FileLock(folder / ".lock", timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
-        raise CalyrexError(f"another process trains in {folder}; wait for it or choose another output_dir") from error
+        raise CalyrexError(f"another process works in {folder}; wait for it or choose another output_dir") from error
     try:
         yield
     finally:

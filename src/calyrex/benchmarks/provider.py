@@ -1,0 +1,175 @@
+"""A model provider for Inspect AI: a base with or without an adapter in this process, answering in batches.
+
+Samples wait until all that can ask have asked; then those of similar length are answered together, the longest first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage, modelapi
+from inspect_ai.tool import ToolChoice, ToolInfo
+
+from calyrex.errors import CalyrexError
+from calyrex.generation import Generated, answer_batch, context_length, group_by_length
+from calyrex.masking import Message
+from calyrex.models import load_anchored, load_base, load_tokenizer
+from calyrex.options import Dtype
+from calyrex.span import encode_chat
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_DEFAULT_NEW_TOKENS = 512
+_BATCH_TOKENS = 40_960
+"""Tokens of one batch at most, padding and longest answers included: some 64 rows of a short prompt and 512 more."""
+_QUIET_S = 0.1
+_ALL = 100_000
+
+
+class LocalModel(ModelAPI):
+    """A model in this process; its prompts are encoded with the system prompt marked."""
+
+    def __init__(  # noqa: PLR0913 - Inspect hands these over by name
+        self,
+        model_name: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        config: GenerateConfig = GenerateConfig(),  # noqa: B008 - as Inspect's providers declare it
+        base: str | None = None,
+        adapter: str | None = None,
+        scale: float | None = None,
+        dtype: Dtype = "auto",
+    ) -> None:
+        """Name the model; it is loaded when it is first used, since Inspect makes instances only to ask their names.
+
+        Args:
+            model_name: Name in tables and logs; the base where none is given.
+            base_url: Not used.
+            api_key: Not used.
+            config: Inspect's defaults for generation.
+            base: Base model as for ``load_base``.
+            adapter: Folder or hub name of an adapter; None takes the base alone.
+            scale: Strength of the blocks; None takes the adapter's own.
+            dtype: Number format of the base.
+        """
+        super().__init__(model_name, base_url, api_key, config=config)
+        self.base = base or model_name
+        self.adapter = adapter
+        self.scale = scale
+        self.dtype: Dtype = dtype
+        self._pending: list[_Request] = []
+        self._turn = anyio.Lock()
+
+    @cached_property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The base's tokenizer.
+
+        Raises:
+            CalyrexError: There is no such model, or its tokenizer cannot be read.
+        """
+        return load_tokenizer(self.base)
+
+    @cached_property
+    def model(self) -> "PreTrainedModel | PeftModel":
+        """The base, with the adapter if there is one.
+
+        Raises:
+            CalyrexError: Base or adapter is missing or damaged, or they do not fit.
+        """
+        if self.adapter:
+            return load_anchored(self.base, self.adapter, dtype=self.dtype)
+        return load_base(self.base, dtype=self.dtype)
+
+    async def generate(
+        self, input: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig
+    ) -> ModelOutput:
+        """Answer a conversation greedily.
+
+        Raises:
+            CalyrexError: Sampling, stop texts or tools are asked for, or the chat template cannot hold the messages.
+        """
+        if tools or config.temperature or config.stop_seqs or (config.num_choices or 1) > 1:
+            raise CalyrexError("models in this process answer greedily and call no tools; use a served model for those")
+        messages = [_plain(message) for message in input]
+        length = encode_chat(self.tokenizer, messages)["input_ids"].shape[1]
+        room = (context_length(self.model) or length + _ALL) - length
+        if room < 1:
+            return ModelOutput.from_content(self.model_name, "", stop_reason="model_length")
+        request = _Request(messages, length, min(config.max_tokens or _DEFAULT_NEW_TOKENS, room))
+        answer = await self._await_answer(request)
+        output = ModelOutput.from_content(
+            self.model_name, answer.text, stop_reason="max_tokens" if answer.is_cut else "stop"
+        )
+        total = answer.num_prompt_tokens + answer.num_new_tokens
+        output.usage = ModelUsage(
+            input_tokens=answer.num_prompt_tokens, output_tokens=answer.num_new_tokens, total_tokens=total
+        )
+        return output
+
+    def max_connections(self) -> int:
+        """Return how many samples may wait for an answer at a time: all of them."""
+        return _ALL
+
+    async def _await_answer(self, request: "_Request") -> Generated:
+        self._pending.append(request)
+        while request.answer is None:
+            async with self._turn:  # whoever comes first answers a whole batch, its own prompt among it or not
+                if request.answer is None:
+                    await self._answer_next()
+        return request.answer
+
+    async def _answer_next(self) -> None:
+        num_waiting = -1
+        while num_waiting != len(self._pending):  # a batch is best chosen among all, and then is always the same
+            num_waiting = len(self._pending)
+            await anyio.sleep(_QUIET_S)
+        group = _choose_group(self._pending)
+        answers = await anyio.to_thread.run_sync(self._answer, group, abandon_on_cancel=True)
+        for request, answer in zip(group, answers, strict=True):
+            request.answer = answer
+            self._pending.remove(request)
+
+    def _answer(self, group: Sequence["_Request"]) -> list[Generated]:
+        return answer_batch(
+            self.model,
+            self.tokenizer,
+            [request.messages for request in group],
+            max_new_tokens=group[0].max_new_tokens,
+            scale=self.scale,
+        )
+
+
+@dataclass(eq=False)
+class _Request:
+    """A conversation that waits for its answer."""
+
+    messages: list[Message]
+    num_prompt_tokens: int
+    max_new_tokens: int
+    answer: Generated | None = None
+
+
+def _choose_group(pending: Sequence[_Request]) -> list[_Request]:
+    """Choose the longest prompt and those next to it in length that may grow by as many tokens."""
+    ordered = sorted(pending, key=lambda request: (-request.num_prompt_tokens, str(request.messages)))
+    max_new_tokens = ordered[0].max_new_tokens
+    alike = [request for request in ordered if request.max_new_tokens == max_new_tokens]
+    lengths = [request.num_prompt_tokens + max_new_tokens for request in alike]
+    return [alike[i] for i in next(group_by_length(lengths, _BATCH_TOKENS))]
+
+
+def _plain(message: ChatMessage) -> Message:
+    if message.role == "tool" or getattr(message, "tool_calls", None):
+        raise CalyrexError("models in this process call no tools; use a served model for conversations with tool calls")
+    return {"role": message.role, "content": message.text}
+
+
+@modelapi(name="calyrex")
+def calyrex() -> type[ModelAPI]:
+    """Give Inspect the provider ``calyrex/<base>``; ``-M adapter=FOLDER`` puts an adapter on it."""
+    return LocalModel

@@ -1,0 +1,48 @@
+"""All benchmarks and suites by name."""
+
+from collections.abc import Sequence
+
+from calyrex.benchmarks.benchmark import Benchmark
+from calyrex.benchmarks.ifeval import IFEVAL, SYS_IFEVAL
+from calyrex.benchmarks.long_ifeval import LONG_IFEVAL
+from calyrex.errors import CalyrexError
+
+BENCHMARKS: dict[str, Benchmark] = {
+    benchmark.name: benchmark
+    for benchmark in (
+        IFEVAL,
+        SYS_IFEVAL,
+        LONG_IFEVAL,
+    )
+}
+
+MMLU = "mmlu"
+"""The one benchmark without generated answers: lm-eval's, from log-likelihoods."""
+
+SUITES: dict[str, tuple[str, ...]] = {
+    "paper": (
+        *("ifeval", "long_ifeval", "sysbench", "mmlu", "gsm8k", "squad", "glaive"),
+        *("ih_challenge", "injecagent", "msj", "tensortrust"),
+    ),
+    "adherence": ("ifeval", "sys_ifeval", "long_ifeval", "sysbench", "realguardrails", "rules"),
+    "security": ("injecagent", "tensortrust", "msj", "ih_challenge"),
+    "capability": ("mmlu", "gsm8k", "squad", "glaive", "fidelity"),
+    "all": (*BENCHMARKS, MMLU),
+}
+
+
+def choose_tasks(names: Sequence[str]) -> list[str]:
+    """Return the tasks that names of tasks and suites stand for, each once, in the order given.
+
+    Raises:
+        CalyrexError: A name is unknown, or there is none.
+    """
+    tasks: list[str] = []
+    for name in names:
+        if name not in SUITES and name not in BENCHMARKS and name != MMLU:
+            known = ", ".join((*BENCHMARKS, MMLU))
+            raise CalyrexError(f"no task {name!r}: expected tasks among {known}, or suites among {', '.join(SUITES)}")
+        tasks += [task for task in SUITES.get(name, (name,)) if task not in tasks]
+    if not tasks:
+        raise CalyrexError("expected at least one task, such as --tasks ifeval")
+    return tasks

@@ -1,0 +1,117 @@
+"""The folder of an evaluation: ``results.json`` with each task's figures, and every sample as a line of JSON."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from calyrex.benchmarks.benchmark import Case, Scored
+from calyrex.benchmarks.metric import Metric
+from calyrex.errors import CalyrexError
+
+RESULTS = "results.json"
+RUN = "run"
+"""Key of what was evaluated, beside the keys of the tasks."""
+
+_SAMPLES = "samples"
+_logger = logging.getLogger(__name__)
+
+
+class Results:
+    """What an evaluation has found so far; each change is on disk before the next task begins."""
+
+    def __init__(self, folder: Path, run: dict[str, Any]) -> None:
+        """Read the results of an earlier start of the same evaluation, or begin with none.
+
+        Args:
+            folder: The output folder; it exists.
+            run: What is evaluated: ``identity``, which must stay the same, and what else to record.
+
+        Raises:
+            CalyrexError: The folder holds results of another evaluation or of another program.
+        """
+        self.path = folder / RESULTS
+        self.samples = folder / _SAMPLES
+        run = json.loads(json.dumps(run, default=str))
+        self.entries: dict[str, dict[str, Any]] = self._read(run["identity"])
+        self.entries[RUN] = run
+        self._write()
+
+    def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield each task and its entry, in the order in which they were evaluated."""
+        return ((name, entry) for name, entry in self.entries.items() if name != RUN)
+
+    def is_done(self, task: str, judge: str | None) -> bool:
+        """Tell whether a task was evaluated to its end, by the same judge if one is given."""
+        entry = self.entries.get(task, {})
+        return "metrics" in entry and entry.get("judge") in (None, judge or entry.get("judge"))
+
+    def skip(self, task: str, reason: str) -> None:
+        """Record why a task could not be evaluated."""
+        self.entries[task] = {"skipped": reason}
+        self._write()
+
+    def add(self, task: str, metrics: Mapping[str, Metric], record: Mapping[str, Any]) -> None:
+        """Record the figures of a task.
+
+        Args:
+            task: Its name.
+            metrics: Its figures, the headline first.
+            record: What else to say of it.
+        """
+        figures = {name: _round(metric) for name, metric in metrics.items()}
+        self.entries[task] = {"metrics": figures, **record}
+        self._write()
+
+    def write_samples(self, task: str, scored: Sequence[Scored], left_out: Sequence[Case]) -> None:
+        """Write every case of a task with its answers and verdict, those too long for the model at the end."""
+        self.samples.mkdir(exist_ok=True)
+        lines: list[dict[str, Any]] = [
+            {
+                "id": one.case.id,
+                "messages": one.case.messages,
+                "answers": one.answers,
+                "verdict": one.verdict,
+                "num_prompt_tokens": one.num_prompt_tokens,
+            }
+            for one in scored
+        ]
+        lines += [{"id": case.id, "messages": case.messages, "answers": [], "verdict": None} for case in left_out]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        _replace(self.samples / f"{task}.jsonl", text)
+
+    def _read(self, identity: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        if not self.path.exists():
+            return {}
+        try:
+            entries = json.loads(self.path.read_text(encoding="utf-8"))
+        except ValueError:
+            aside = self.path.with_suffix(".damaged")
+            os.replace(self.path, aside)
+            _logger.warning("%s is damaged and now called %s; answers are kept apart and used again", self.path, aside)
+            return {}
+        run = entries.get(RUN) if isinstance(entries, dict) else None
+        if not isinstance(run, dict) or not isinstance(run.get("identity"), dict):
+            raise CalyrexError(f"{self.path} is of another program; choose another --output-dir")
+        earlier = run["identity"]
+        keys = [key for key in {**earlier, **identity} if earlier.get(key) != identity.get(key)]
+        changed = ", ".join(f"{key} {earlier.get(key)} -> {identity.get(key)}" for key in keys)
+        if changed:
+            raise CalyrexError(f"{self.path} is of another evaluation ({changed}); choose another --output-dir")
+        return {name: entry for name, entry in entries.items() if name != RUN and isinstance(entry, dict)}
+
+    def _write(self) -> None:
+        _replace(self.path, json.dumps(self.entries, indent=2, ensure_ascii=False) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _round(metric: Metric) -> dict[str, Any]:
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in metric._asdict().items()}

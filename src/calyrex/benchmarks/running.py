@@ -1,0 +1,111 @@
+"""One benchmark on one model, through Inspect; answers that are known already are not asked for again."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import inspect_ai
+from inspect_ai.log import EvalLog, list_eval_logs
+from inspect_ai.model import Model
+
+from calyrex.benchmarks.benchmark import Benchmark, Case, Scored
+from calyrex.benchmarks.subject import Subject
+from calyrex.benchmarks.tasks import make_task, read_sample
+from calyrex.errors import CalyrexError
+
+_ANSWERS, _LOGS = "answers", "logs"
+
+
+class Outcome(NamedTuple):
+    """What a model made of a benchmark.
+
+    Attributes:
+        scored: The cases that were answered.
+        left_out: The cases that are longer than the model's context.
+    """
+
+    scored: list[Scored]
+    left_out: list[Case]
+
+
+def run_benchmark(
+    benchmark: Benchmark,
+    cases: Sequence[Case],
+    subject: Subject,
+    judge: Model | None,
+    *,
+    folder: Path,
+    on_case: Callable[[], object],
+) -> Outcome:
+    """Ask a model all cases of a benchmark and give the verdicts.
+
+    Args:
+        benchmark: The benchmark.
+        cases: Those of its cases that are asked.
+        subject: The model under test.
+        judge: The judge model, where the benchmark needs one.
+        folder: Where answers and logs are kept; with those in it a run that was stopped goes on.
+        on_case: Called after each case.
+
+    Raises:
+        CalyrexError: The template cannot hold a conversation, or a server does not answer.
+        KeyboardInterrupt: The run was interrupted.
+    """
+    _remove_logs(folder / _LOGS, benchmark.name)
+    failures: list[CalyrexError] = []
+    task = make_task(benchmark, cases, judge, on_case, failures)
+    with _answers_kept_in(folder / _ANSWERS):
+        logs = inspect_ai.eval(
+            task,
+            model=subject.model,
+            display="none",
+            log_dir=str(folder / _LOGS),
+            log_level="error",
+            log_realtime=False,
+            max_samples=len(cases),
+            score_display=False,
+        )
+    return _read_log(logs[0], cases, failures, is_local=subject.local is not None and judge is None)
+
+
+def _read_log(log: EvalLog, cases: Sequence[Case], failures: Sequence[CalyrexError], *, is_local: bool) -> Outcome:
+    if failures:
+        raise failures[0]
+    if log.status == "cancelled":
+        raise KeyboardInterrupt
+    if log.status != "success":
+        message = log.error.message if log.error else log.status
+        if is_local:
+            raise RuntimeError(log.error.traceback if log.error else message)
+        raise CalyrexError(f"a server did not answer ({message}); what it has answered is kept: run the command again")
+    samples = {str(sample.id): sample for sample in log.samples or []}
+    scored = [read_sample(samples[case.id], case) for case in cases]
+    left_out = [case for case, one in zip(cases, scored, strict=True) if one is None]
+    return Outcome([one for one in scored if one is not None], left_out)
+
+
+def _remove_logs(folder: Path, name: str) -> None:
+    """Remove the logs of earlier starts, which the next one holds again as a whole."""
+    if folder.is_dir():
+        for log in list_eval_logs(str(folder)):
+            if log.task == name:
+                Path(log.name.removeprefix("file://")).unlink(missing_ok=True)
+
+
+@contextmanager
+def _answers_kept_in(folder: Path) -> Iterator[None]:
+    """Point Inspect's cache to a folder, and keep its logging to itself."""
+    variable, level = "INSPECT_CACHE_DIR", logging.getLogger().level
+    earlier = os.environ.get(variable)
+    os.environ[variable] = str(folder)
+    try:
+        yield
+    finally:
+        logging.getLogger().setLevel(level)
+        if earlier is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = earlier

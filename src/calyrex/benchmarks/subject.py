@@ -1,0 +1,81 @@
+"""The model under test, and the judge, as Inspect models."""
+
+import hashlib
+import itertools
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from inspect_ai.model import GenerateConfig, Model, get_model
+
+from calyrex.benchmarks.provider import LocalModel
+from calyrex.models import BUILTIN, recorded_base
+from calyrex.options import EvalOptions
+
+_KEY, _JUDGE_KEY = "CALYREX_API_KEY", "CALYREX_JUDGE_API_KEY"
+_MAX_RETRIES = 4
+_MAX_CONNECTIONS = 16
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model under test.
+
+    Attributes:
+        model: The model as Inspect sees it.
+        local: The same in this process; None for a served one.
+        identity: What tells it from every other model: names, scale, and a hash of its weights if they are here.
+    """
+
+    model: Model
+    local: LocalModel | None
+    identity: dict[str, Any]
+
+
+def open_subject(options: EvalOptions) -> Subject:
+    """Load the model under test, or name it on its server; whether that answers is not asked.
+
+    Raises:
+        CalyrexError: Base or adapter is missing or damaged, or they do not fit.
+    """
+    if options.url is not None:
+        model = _open_served(str(options.model), options.url, _KEY)
+        return Subject(model, None, {"model": options.model, "url": options.url})
+    base = options.model or (recorded_base(options.adapter) if options.adapter else BUILTIN)
+    name = re.sub(r"[^\w.-]+", "-", f"{base}-{options.adapter}" if options.adapter else base).strip("-.")
+    model = get_model(
+        f"calyrex/{name}",
+        memoize=False,
+        base=base,
+        adapter=options.adapter,
+        scale=options.scale,
+        dtype=options.dtype,
+    )
+    if not isinstance(model.api, LocalModel):
+        raise TypeError(f"expected the provider of calyrex, got {type(model.api).__name__}")
+    identity = {"model": base, "adapter": options.adapter, "scale": options.scale, "dtype": options.dtype}
+    return Subject(model, model.api, {**identity, "weights": _hash_weights(model.api.model)})
+
+
+def open_judge(options: EvalOptions) -> Model | None:
+    """Name the judge on its server; None where the options name none."""
+    if options.judge is None or options.judge_url is None:
+        return None
+    return _open_served(options.judge, options.judge_url, _JUDGE_KEY)
+
+
+def _open_served(name: str, url: str, key_variable: str) -> Model:
+    config = GenerateConfig(max_retries=_MAX_RETRIES, max_connections=_MAX_CONNECTIONS)
+    key = os.environ.get(key_variable) or "none"
+    return get_model(f"openai-api/served/{name}", base_url=url, api_key=key, config=config, memoize=False)
+
+
+def _hash_weights(model: torch.nn.Module) -> str:
+    """Return the SHA-256 of all weights and buffers, names and dtypes included."""
+    digest = hashlib.sha256()
+    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

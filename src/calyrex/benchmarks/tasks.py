@@ -1,0 +1,139 @@
+"""Benchmarks as Inspect AI tasks: the same cases and verdicts on any model that Inspect can reach."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from inspect_ai import Task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.log import EvalSample
+from inspect_ai.model import (
+    CachePolicy,
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageSystem,
+    ChatMessageUser,
+    GenerateConfig,
+    Model,
+)
+from inspect_ai.scorer import Score, Scorer, Target, scorer
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+
+from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
+from calyrex.errors import CalyrexError
+from calyrex.masking import Message
+
+KEEP = CachePolicy(expiry=None)
+"""Answers are kept for good: a run that was stopped reads them again instead of asking for them."""
+
+_JUDGE_TOKENS = 1024
+_ROLES: Mapping[str, type[ChatMessage]] = {
+    "system": ChatMessageSystem,
+    "user": ChatMessageUser,
+    "assistant": ChatMessageAssistant,
+}
+_ANSWERS, _PROMPT_TOKENS, _TOO_LONG = "answers", "num_prompt_tokens", "too_long"
+
+
+def make_task(
+    benchmark: Benchmark,
+    cases: Sequence[Case],
+    judge: Model | None = None,
+    on_case: Callable[[], object] = lambda: None,
+    failures: list[CalyrexError] | None = None,
+) -> Task:
+    """Make the Inspect task of a benchmark.
+
+    Args:
+        benchmark: The benchmark.
+        cases: Those of its cases that are asked.
+        judge: The model that is asked about the answers, where the benchmark needs one.
+        on_case: Called when a case has its verdict.
+        failures: Gets the user's mistakes that end the run; Inspect keeps their texts only.
+
+    Raises:
+        CalyrexError: The benchmark needs a judge and there is none.
+    """
+    if benchmark.questions is not None and judge is None:
+        raise CalyrexError(f"{benchmark.name} needs a judge model")
+    by_id = {case.id: case for case in cases}
+    return Task(
+        name=benchmark.name,
+        dataset=MemoryDataset([Sample(id=case.id, input=[to_inspect(m) for m in case.messages]) for case in cases]),
+        solver=converse(by_id, [] if failures is None else failures),
+        scorer=verdict(benchmark, by_id, judge, on_case),
+        config=GenerateConfig(max_tokens=benchmark.max_new_tokens, temperature=0.0, cache=KEEP),
+    )
+
+
+def to_inspect(message: Message) -> ChatMessage:
+    """Return a message of a case as one of Inspect's."""
+    return _ROLES[message["role"]](content=message["content"])
+
+
+@solver
+def converse(cases: Mapping[str, Case], failures: list[CalyrexError]) -> Solver:
+    """Answer the last user turn of a case, or each of them."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        try:
+            return await answer(state, generate)
+        except CalyrexError as error:
+            failures.append(error)
+            raise
+
+    async def answer(state: TaskState, generate: Generate) -> TaskState:
+        case = cases[str(state.sample_id)]
+        state.messages = []
+        state.metadata |= {_ANSWERS: [], _PROMPT_TOKENS: 0, _TOO_LONG: False}
+        for number, message in enumerate(case.messages, start=1):
+            state.messages.append(to_inspect(message))
+            if number < len(case.messages) and not (case.answers_each_turn and message["role"] == "user"):
+                continue
+            state = await generate(state)
+            if state.output.stop_reason == "model_length" and not state.output.completion:
+                state.metadata[_TOO_LONG] = True
+                break
+            state.metadata[_ANSWERS].append(state.output.completion)
+            usage = state.output.usage
+            state.metadata[_PROMPT_TOKENS] = max(state.metadata[_PROMPT_TOKENS], usage.input_tokens if usage else 0)
+        return state
+
+    return solve
+
+
+@scorer(metrics=[])
+def verdict(
+    benchmark: Benchmark, cases: Mapping[str, Case], judge: Model | None, on_case: Callable[[], object]
+) -> Scorer:
+    """Give the verdict of a benchmark; a case that is longer than the model's context gets none."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        case, answers = cases[str(state.sample_id)], list(state.metadata[_ANSWERS])
+        texts = answers
+        value: dict[str, bool | float] = {}
+        if not state.metadata[_TOO_LONG]:
+            if benchmark.questions is not None and judge is not None:
+                texts = [await _ask(judge, question) for question in benchmark.questions(case, answers)]
+            value = dict(benchmark.score(case, texts))
+        on_case()
+        explanation = "\n\n".join(texts) if texts is not answers else None
+        return Score(value=dict(value), answer="\n\n".join(answers), explanation=explanation)
+
+    return score
+
+
+def read_sample(sample: EvalSample, case: Case) -> Scored | None:
+    """Read what a model made of a case; None where it was longer than the model's context."""
+    if sample.metadata[_TOO_LONG] or not sample.scores:
+        return None
+    score = sample.scores["verdict"]
+    if not isinstance(score.value, dict):
+        raise TypeError(f"expected named scores of sample {sample.id}, got {score.value!r}")
+    return Scored(
+        case, list(sample.metadata[_ANSWERS]), cast(Verdict, score.value), int(sample.metadata[_PROMPT_TOKENS])
+    )
+
+
+async def _ask(judge: Model, question: str) -> str:
+    config = GenerateConfig(max_tokens=_JUDGE_TOKENS, temperature=0.0, cache=KEEP)
+    return (await judge.generate(question, config=config)).completion
