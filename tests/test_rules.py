@@ -1,6 +1,7 @@
 import itertools
 import random
 import re
+import time
 from collections import Counter
 
 import pytest
@@ -404,3 +405,17 @@ def test_each_check_tells_good_answers_from_near_misses(
 
     assert [answer for answer in good if not rule.check(question, answer)] == []
     assert [answer for answer in bad if rule.check(question, answer)] == []
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+@pytest.mark.parametrize(
+    "answer",
+    ["a" * 50_000, '"' + "a" * 50_000, "[" * 50_000, "a" + " " * 50_000 + "a", " " * 50_000 + '"', "é. " * 20_000],
+)
+def test_endless_answers_are_checked_in_a_moment(family: str, answer: str) -> None:
+    (row,) = generate_corpus(1, seed=1, split="test", families=(family,), attacked=False)
+    start = time.monotonic()
+
+    row.rules[0].check(row.question, answer)
+
+    assert time.monotonic() - start < 2

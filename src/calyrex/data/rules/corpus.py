@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from calyrex.data.rules.attacks import SHOTS, draw_attack, word_attack
 from calyrex.data.rules.families import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from calyrex.data.rules.questions import Question
-from calyrex.data.rules.rule import Rule, make_rule, obey
+from calyrex.data.rules.rule import Rule, disobey, make_rule, obey
 from calyrex.data.rules.words import Split
 from calyrex.masking import Message
 
@@ -201,7 +201,7 @@ class _Draft:
             if len(turns) == count:
                 break
             question = self._draw()
-            answer = self._obey(question, answers) if is_obedient else self._break(question)
+            answer = self._obey(question, answers) if is_obedient else disobey(self._rng, self._rules[0], question)
             if answer is not None and question.text not in asked:
                 asked.add(question.text)
                 turns.append((question.text, answer, is_obedient))
@@ -215,13 +215,6 @@ class _Draft:
             if all(rule.check(question.text, answer) for rule in self._rules):
                 return answer
         return None
-
-    def _break(self, question: Question) -> str | None:
-        """Answer a question as if the primary rule were not there."""
-        texts = [question.answer, f"{question.short}."]
-        self._rng.shuffle(texts)
-        broken = [text for text in texts if not self._rules[0].check(question.text, text)]
-        return broken[0] if broken else None
 
     def _is_void(self) -> bool:
         """Whether the natural answer keeps the primary rule anyway, so that the rule asks nothing."""

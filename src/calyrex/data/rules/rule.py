@@ -62,3 +62,11 @@ def obey(rules: tuple[Rule, ...], question: Question, text: str) -> str:
     for rule in sorted(rules, key=lambda rule: FAMILIES[rule.family].stage):
         text = FAMILIES[rule.family].rewrite(text, question, rule.arguments)
     return text
+
+
+def disobey(rng: random.Random, rule: Rule, question: Question) -> str | None:
+    """Answer a question as if the rule were not there; None where no natural answer breaks it."""
+    texts = [question.answer, f"{question.short}."]
+    rng.shuffle(texts)
+    broken = [text for text in texts if not rule.check(question.text, text)]
+    return broken[0] if broken else None
