@@ -121,8 +121,8 @@ def test_language_checks_give_the_same_flag_each_time() -> None:
         "key": 1,
         "prompt": "",
         "instruction_id_list": ["language:response_language"],
-        "kwargs": [{"language": "sw"}],
+        "kwargs": [{"language": "en"}],
     }
-    answer = "No se na"
+    answer = "leaf tea"  # two to three languages, by chance
 
     assert len({json.dumps(check_instructions(row, answer)) for _ in range(20)}) == 1

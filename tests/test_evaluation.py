@@ -1,0 +1,262 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inspect_ai.log import list_eval_logs, read_eval_log
+
+from calyrex.benchmarks import provider
+from calyrex.cli import main
+from eval_data import IFEVAL_ROWS, write_ifeval
+from served import serve
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    write_ifeval(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def command(model: Path | str, data_dir: Path, output_dir: Path, *more: str, tasks: str = "ifeval") -> list[str]:
+    flags = {"model": model, "data-dir": data_dir, "output-dir": output_dir, "tasks": tasks}
+    return ["eval", *(word for name, value in flags.items() for word in (f"--{name}", str(value))), *more]
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    return results
+
+
+def read_samples(folder: Path, task: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(line) for line in (folder / "samples" / f"{task}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def refuse_to_answer(*_: object, **__: object) -> None:
+    raise AssertionError("asked again")
+
+
+def test_eval_writes_figures_table_samples_and_logs(base_folder: Path, data_dir: Path, tmp_path: Path) -> None:
+    output_dir = tmp_path / "out"
+
+    code = main(command(base_folder, data_dir, output_dir, tasks="ifeval,sys_ifeval"))
+
+    assert code == 0
+    results = read_results(output_dir)
+    assert set(results) == {"run", "ifeval", "sys_ifeval"}
+    assert results["ifeval"]["num_cases"] == len(IFEVAL_ROWS)
+    assert set(results["ifeval"]["metrics"]["prompt_strict"]) == {"value", "low", "high", "n"}
+    assert "| ifeval | average |" in (output_dir / "table.md").read_text(encoding="utf-8")
+    samples = read_samples(output_dir, "ifeval")
+    assert [sample["id"] for sample in samples] == ["7", "8", "9"]
+    assert set(samples[0]["verdict"]) == {"strict", "loose", "num_strict", "num_loose", "num_instructions"}
+    logs = [read_eval_log(log) for log in list_eval_logs(str(output_dir / "logs"))]
+    assert sorted(log.eval.task for log in logs) == ["ifeval", "sys_ifeval"]
+    assert all(log.status == "success" and len(log.samples or []) == len(IFEVAL_ROWS) for log in logs)
+
+
+def test_the_same_seed_gives_the_same_table_twice(base_folder: Path, data_dir: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        main(command(base_folder, data_dir, tmp_path / name, "--limit", "2"))
+
+    tables = [(tmp_path / name / "table.md").read_bytes() for name in ("one", "two")]
+    assert tables[0] == tables[1]
+    assert read_samples(tmp_path / "one", "ifeval") == read_samples(tmp_path / "two", "ifeval")
+
+
+def test_limit_takes_a_random_subset_that_only_the_seed_moves(
+    base_folder: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    for seed in (0, 1, 2, 3):
+        main(command(base_folder, data_dir, tmp_path / str(seed), "--limit", "1", "--seed", str(seed)))
+
+    chosen = {read_samples(tmp_path / str(seed), "ifeval")[0]["id"] for seed in (0, 1, 2, 3)}
+    assert len(chosen) > 1
+
+
+def test_a_finished_evaluation_shows_its_table_without_asking_again(
+    base_folder: Path,
+    data_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(command(base_folder, data_dir, tmp_path / "out"))
+    before = (tmp_path / "out" / "results.json").read_bytes()
+    monkeypatch.setattr(provider, "answer_batch", refuse_to_answer)
+    capsys.readouterr()
+
+    code = main(command(base_folder, data_dir, tmp_path / "out"))
+
+    assert code == 0
+    assert (tmp_path / "out" / "results.json").read_bytes() == before
+    assert "prompt strict" in capsys.readouterr().out
+
+
+def test_a_damaged_result_file_costs_no_answer(
+    base_folder: Path, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(command(base_folder, data_dir, tmp_path / "out"))
+    before = read_results(tmp_path / "out")["ifeval"]["metrics"]
+    (tmp_path / "out" / "results.json").write_bytes(b'{"run": {"identi\x00\xff')
+    monkeypatch.setattr(provider, "answer_batch", refuse_to_answer)
+
+    code = main(command(base_folder, data_dir, tmp_path / "out"))
+
+    assert code == 0
+    assert read_results(tmp_path / "out")["ifeval"]["metrics"] == before
+    assert (tmp_path / "out" / "results.json.damaged").exists()
+
+
+def test_a_damaged_answer_is_asked_again(base_folder: Path, data_dir: Path, tmp_path: Path) -> None:
+    main(command(base_folder, data_dir, tmp_path / "out"))
+    before = read_results(tmp_path / "out")["ifeval"]["metrics"]
+    answers = [path for path in (tmp_path / "out" / "answers").rglob("*") if path.is_file()]
+    answers[0].write_bytes(b"\x80\x04 cut off")
+    (tmp_path / "out" / "results.json").unlink()
+
+    code = main(command(base_folder, data_dir, tmp_path / "out"))
+
+    assert (code, len(answers)) == (0, len(IFEVAL_ROWS))
+    assert read_results(tmp_path / "out")["ifeval"]["metrics"] == before
+
+
+@pytest.mark.slow
+def test_a_killed_evaluation_goes_on_with_the_answers_it_has(base_folder: Path, data_dir: Path, tmp_path: Path) -> None:
+    words = command(base_folder, data_dir, tmp_path / "out", "--limit", "300", tasks="rules")
+    process = subprocess.Popen([sys.executable, "-m", "calyrex", *words], stderr=subprocess.DEVNULL)
+    answers = tmp_path / "out" / "answers"
+    while process.poll() is None and sum(path.is_file() for path in answers.rglob("*")) < 20:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    num_kept = sum(path.is_file() for path in answers.rglob("*"))
+    kept = {path: path.stat().st_mtime_ns for path in answers.rglob("*") if path.is_file()}
+
+    assert main(words) == 0
+    assert main(command(base_folder, data_dir, tmp_path / "whole", "--limit", "300", tasks="rules")) == 0
+
+    assert num_kept >= 20
+    assert sum(path.stat().st_mtime_ns == kept[path] for path in kept) >= num_kept - 1
+    assert read_results(tmp_path / "out")["rules"]["metrics"] == read_results(tmp_path / "whole")["rules"]["metrics"]
+
+
+def test_another_evaluation_in_the_folder_is_refused(
+    base_folder: Path, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(command(base_folder, data_dir, tmp_path / "out"))
+
+    code = main(command(base_folder, data_dir, tmp_path / "out", "--limit", "2"))
+
+    assert code == 2
+    assert "is of another evaluation (limit None -> 2)" in capsys.readouterr().err
+
+
+def test_results_of_another_program_are_left_alone(
+    base_folder: Path, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "results.json").write_text('{"base": 1}', encoding="utf-8")
+
+    code = main(command(base_folder, data_dir, tmp_path / "out"))
+
+    assert code == 2
+    assert "results.json is of another program" in capsys.readouterr().err
+    assert (tmp_path / "out" / "results.json").read_text(encoding="utf-8") == '{"base": 1}'
+
+
+def test_missing_data_are_one_line_and_the_other_tasks_run(
+    base_folder: Path, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data_dir / "ifeval" / "input_data.jsonl").unlink()
+
+    code = main(command(base_folder, data_dir, tmp_path / "out", tasks="ifeval,sys_ifeval"))
+
+    assert code == 0
+    assert "input_data.jsonl is missing" in read_results(tmp_path / "out")["ifeval"]["skipped"]
+    assert "metrics" in read_results(tmp_path / "out")["sys_ifeval"]
+    assert "ifeval is skipped: no data: " in capsys.readouterr().err
+
+
+def test_nothing_evaluated_is_a_mistake(base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(command(base_folder, tmp_path, tmp_path / "out"))
+
+    assert code == 2
+    assert "no task could be evaluated: no data" in capsys.readouterr().err
+
+
+def test_cases_longer_than_the_context_are_left_out_and_counted(
+    base_folder: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    code = main(command(base_folder, data_dir, tmp_path / "out", tasks="long_ifeval"))
+
+    assert code == 0
+    entry = read_results(tmp_path / "out")["long_ifeval"]
+    assert (entry["num_cases"], entry["num_left_out"]) == (0, 18)
+    assert "longer than the model's context" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+
+
+def test_a_system_prompt_goes_before_the_cases_that_have_none(
+    base_folder: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    main(command(base_folder, data_dir, tmp_path / "out", "--system", "Be kind.", tasks="ifeval,sys_ifeval"))
+
+    assert read_samples(tmp_path / "out", "ifeval")[0]["messages"][0] == {"role": "system", "content": "Be kind."}
+    assert read_samples(tmp_path / "out", "sys_ifeval")[0]["messages"][0]["content"] == IFEVAL_ROWS[0]["prompt"]
+
+
+def test_a_served_model_is_asked_each_question_once(data_dir: Path, tmp_path: Path) -> None:
+    with serve(lambda messages: "Hello there.") as (url, asked):
+        code = main(command("some-model", data_dir, tmp_path / "out", "--url", url))
+        (tmp_path / "out" / "results.json").unlink()
+        again = main(command("some-model", data_dir, tmp_path / "out", "--url", url))
+
+    assert (code, again) == (0, 0)
+    assert sorted(chat[-1]["content"] for chat in asked) == sorted(str(row["prompt"]) for row in IFEVAL_ROWS)
+    metrics = read_results(tmp_path / "out")["ifeval"]["metrics"]
+    assert metrics["prompt_strict"]["value"] == pytest.approx(2 / 3, abs=1e-4)
+
+
+@pytest.mark.parametrize("text", ["", "no", "word " * 50_000], ids=["nothing", "one word", "endless"])
+def test_any_answer_gets_a_score(data_dir: Path, tmp_path: Path, text: str) -> None:
+    with serve(lambda messages: text) as (url, _):
+        code = main(command("some-model", data_dir, tmp_path / "out", "--url", url))
+
+    assert code == 0
+    assert read_results(tmp_path / "out")["ifeval"]["num_cases"] == len(IFEVAL_ROWS)
+
+
+def test_a_server_that_does_not_answer_is_one_line(
+    data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calyrex.benchmarks.subject._MAX_RETRIES", 0)
+
+    code = main(command("some-model", data_dir, tmp_path / "out", "--url", "http://127.0.0.1:9/v1"))
+
+    assert code == 2
+    assert "a server did not answer" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tasks", "ifevil"], "no task 'ifevil': expected tasks among ifeval,"),
+        (["--tasks", "ifeval", "--scale", "1"], "give --adapter"),
+        (["--tasks", "ifeval", "--judge", "m"], "give --judge and --judge-url"),
+        (["--tasks", "ifeval", "--url", "http://x/v1"], "give --model"),
+        (["--tasks", "ifeval", "--limit", "0"], "limit must be a number of at least 1"),
+        ([], "--tasks must be given"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["eval", "--output-dir", str(tmp_path / "out"), *words])
+
+    assert code == 2
+    assert message in capsys.readouterr().err
