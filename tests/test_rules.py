@@ -404,3 +404,15 @@ def test_each_check_tells_good_answers_from_near_misses(
 
     assert [answer for answer in good if not rule.check(question, answer)] == []
     assert [answer for answer in bad if rule.check(question, answer)] == []
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+@pytest.mark.parametrize(
+    "answer",
+    ["a" * 100_000, '"' + "a" * 100_000, "! " * 50_000, "[" * 100_000],
+    ids=("word", "quote", "calls", "brackets"),
+)
+def test_endless_answers_are_checked_at_once(family: str, answer: str) -> None:
+    (example,) = generate_corpus(1, seed=5, split="test", families=(family,))
+
+    assert isinstance(example.obeyed(answer), bool)

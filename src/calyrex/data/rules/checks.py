@@ -73,12 +73,13 @@ def _keeps_prefix(arguments: tuple[str, ...], question: str, answer: str) -> boo
 
 
 def _keeps_suffix(arguments: tuple[str, ...], question: str, answer: str) -> bool:
-    match = re.search(rf"(.*)(?<!\w){re.escape(arguments[0])}[.!]*\s*$", answer, re.IGNORECASE | re.DOTALL)
+    match = re.match(rf"(.*)(?<!\w){re.escape(arguments[0])}[.!]*\s*$", answer, re.IGNORECASE | re.DOTALL)
     return match is not None and re.search(r"\w", match[1]) is not None
 
 
 def _keeps_quotes(arguments: tuple[str, ...], question: str, answer: str) -> bool:
-    return re.fullmatch(r'\s*(?:"[^"]*\w[^"]*"|“[^“”"]*\w[^“”"]*”)\s*', answer) is not None
+    match = re.fullmatch(r'\s*(?:"[^"]*"|“[^“”"]*”)\s*', answer)
+    return match is not None and re.search(r"\w", answer) is not None
 
 
 def _keeps_bullets(arguments: tuple[str, ...], question: str, answer: str) -> bool:
@@ -89,7 +90,7 @@ def _keeps_bullets(arguments: tuple[str, ...], question: str, answer: str) -> bo
 def _keeps_json(arguments: tuple[str, ...], question: str, answer: str) -> bool:
     try:
         value = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter at thousands of brackets
         return False
     return isinstance(value, dict) and sorted(value) == sorted(arguments)
 
@@ -130,7 +131,7 @@ def _keeps_length(arguments: tuple[str, ...], question: str, answer: str) -> boo
 
 def _keeps_exclamation(arguments: tuple[str, ...], question: str, answer: str) -> bool:
     has_other_end = re.search(r"[.?…](?=\s|$)", answer) is not None
-    return re.search(r"\w.*!\s*$", answer, re.DOTALL) is not None and not has_other_end
+    return answer.rstrip().endswith("!") and re.search(r"\w", answer) is not None and not has_other_end
 
 
 def _keeps_tags(arguments: tuple[str, ...], question: str, answer: str) -> bool:
