@@ -21,8 +21,8 @@ from transformers import PreTrainedModel
 from bench.__main__ import FOLDER, PAGE
 from bench.plots import plot_width
 from bench.report import read_results, render_obedience, update_page, write_results
-from calyrex.data.rules import TRAINED_FAMILIES, RuleExample, generate_corpus
-from calyrex.demo import MAX_NEW_TOKENS, TEST_SEED_OFFSET, train_options, training_rows
+from calyrex.data.rules import TEST_SEED_OFFSET, TRAINED_FAMILIES, RuleExample, generate_corpus
+from calyrex.demo import MAX_NEW_TOKENS, train_options, training_rows
 from calyrex.generation import answer_chats
 from calyrex.models import BUILTIN, load_base, load_tokenizer
 from calyrex.options import DemoOptions

@@ -16,7 +16,7 @@ from rich.progress import (
 from transformers import PreTrainedTokenizerBase
 
 from calyrex.data.chats import Chat
-from calyrex.data.rules import HELD_OUT_FAMILIES, TRAINED_FAMILIES, RuleExample, generate_corpus
+from calyrex.data.rules import HELD_OUT_FAMILIES, TEST_SEED_OFFSET, TRAINED_FAMILIES, RuleExample, generate_corpus
 from calyrex.errors import CalyrexError
 from calyrex.generation import answer_chats
 from calyrex.models import BUILTIN, load_tokenizer
@@ -30,8 +30,6 @@ from calyrex.training.sft import attach_blocks, train_blocks
 
 MAX_NEW_TOKENS = 28  # the longest expected answer has 26
 BATCH_SIZE = 8
-TEST_SEED_OFFSET = 1_000_003
-"""The held-out questions are drawn with another seed than the training dialogues."""
 
 
 def run(options: DemoOptions) -> Path:

@@ -93,7 +93,7 @@ def _keeps_bullets(arguments: tuple[str, ...], question: str, answer: str) -> bo
 def _keeps_json(arguments: tuple[str, ...], question: str, answer: str) -> bool:
     try:
         value = json.loads(answer)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # the latter at thousands of brackets
         return False
     return isinstance(value, dict) and sorted(value) == sorted(arguments)
 

@@ -12,6 +12,9 @@ from calyrex.data.rules.rule import Rule, disobey, make_rule, obey
 from calyrex.data.rules.words import Split
 from calyrex.masking import Message
 
+TEST_SEED_OFFSET = 1_000_003
+"""Added to a run's seed for held-out questions, which are drawn with another seed than its training dialogues."""
+
 _SETTINGS: dict[Split, tuple[str, ...]] = {
     "train": ("You are a helpful assistant.", "You help the visitors of a library.", "Be kind."),
     "test": ("You are Nova, a museum guide.", "You work for a small bank.", "Be precise."),

@@ -1,0 +1,89 @@
+"""How surprising a fixed answer is to a model, with its blocks and without them, in nats per token."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from peft import PeftModel
+from torch import Tensor
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from calyrex.benchmarks.benchmark import Case
+from calyrex.generation import group_by_length
+from calyrex.span import tokenize_chat
+from calyrex.training.batches import IGNORED, Row, collate
+from calyrex.tuner import CalyrexModel
+
+_BATCH_TOKENS = 2048
+
+
+class Losses(NamedTuple):
+    """How surprising the reference answer of a case is.
+
+    Attributes:
+        loss: Mean cross-entropy of its tokens, the end of the turn included, in nats.
+        base_loss: The same with the adapter switched off.
+    """
+
+    loss: float
+    base_loss: float
+
+
+@torch.inference_mode()
+def measure_losses(
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    cases: Sequence[Case],
+    on_case: Callable[[int], object] = lambda _count: None,
+) -> list[Losses]:
+    """Measure the loss of each case's ``reference["answer"]``, said after its messages.
+
+    Args:
+        model: The base, or the base with an adapter; a base is its own base, so that both losses are one number.
+        tokenizer: Its tokenizer.
+        cases: Cases with a reference answer.
+        on_case: Called with the number of cases after each batch.
+
+    Returns:
+        The losses, in the order of the cases.
+    """
+    rows = [_tokenize(tokenizer, case) for case in cases]
+    measured = [Losses(0.0, 0.0)] * len(cases)
+    for group in group_by_length([len(row["input_ids"]) for row in rows], _BATCH_TOKENS):
+        # Padded on the right: a causal model sees nothing of it, and positions are as in training.
+        batch = collate([rows[i] for i in group], pad_token_id=int(tokenizer.pad_token_id or 0))
+        losses = base_losses = _mean_losses(model, batch)
+        if isinstance(model, PeftModel):
+            with model.disable_adapter():
+                base_losses = _mean_losses(model, batch)
+        for i, loss, base_loss in zip(group, losses, base_losses, strict=True):
+            measured[i] = Losses(loss, base_loss)
+        on_case(len(group))
+    return measured
+
+
+def _tokenize(tokenizer: PreTrainedTokenizerBase, case: Case) -> Row:
+    earlier = [{**message, "weight": 0} if message["role"] == "assistant" else message for message in case.messages]
+    answer = {"role": "assistant", "content": case.reference["answer"]}
+    chat = tokenize_chat(tokenizer, [*earlier, answer])
+    return Row(input_ids=chat.input_ids, system_mask=chat.system_mask, assistant_mask=chat.assistant_mask)
+
+
+def _mean_losses(model: PreTrainedModel | PeftModel, batch: dict[str, Tensor]) -> list[float]:
+    """Return the mean loss over the labels of each row of a batch."""
+    targets = functional.pad(batch["labels"][:, 1:], (0, 1), value=IGNORED).to(model.device)  # [B, T]
+    is_predicting = targets != IGNORED
+    columns = is_predicting.any(dim=0).nonzero()[:, 0]  # [K], the positions where some row predicts
+    mask = {"system_mask": batch["system_mask"].to(model.device)} if _is_anchored(model) else {}
+    input_ids = batch["input_ids"].to(model.device)
+    logits = model(input_ids, **mask, logits_to_keep=columns, use_cache=False).logits  # [B, K, V]
+    losses = functional.cross_entropy(
+        logits.float().transpose(1, 2), targets[:, columns].to(logits.device), ignore_index=IGNORED, reduction="none"
+    )  # [B, K]
+    means: list[float] = (losses.sum(dim=1) / is_predicting.sum(dim=1).to(losses.device)).tolist()
+    return means
+
+
+def _is_anchored(model: PreTrainedModel | PeftModel) -> bool:
+    return isinstance(model, PeftModel) and isinstance(model.base_model, CalyrexModel)
