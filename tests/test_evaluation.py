@@ -32,9 +32,8 @@ def read_results(folder: Path) -> dict[str, Any]:
 
 
 def read_samples(folder: Path, task: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(line) for line in (folder / "samples" / f"{task}.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    text = (folder / "samples" / f"{task}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def refuse_to_answer(*_: object, **__: object) -> None:

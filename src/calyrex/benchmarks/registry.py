@@ -3,8 +3,16 @@
 from collections.abc import Sequence
 
 from calyrex.benchmarks.benchmark import Benchmark
+from calyrex.benchmarks.fidelity import FIDELITY
 from calyrex.benchmarks.ifeval import IFEVAL, SYS_IFEVAL
+from calyrex.benchmarks.ih_challenge import IH_CHALLENGE
+from calyrex.benchmarks.injecagent import INJECAGENT
 from calyrex.benchmarks.long_ifeval import LONG_IFEVAL
+from calyrex.benchmarks.msj import MSJ
+from calyrex.benchmarks.realguardrails import REALGUARDRAILS
+from calyrex.benchmarks.rules import RULES
+from calyrex.benchmarks.sysbench import SYSBENCH
+from calyrex.benchmarks.tensortrust import TENSORTRUST
 from calyrex.errors import CalyrexError
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -13,6 +21,14 @@ BENCHMARKS: dict[str, Benchmark] = {
         IFEVAL,
         SYS_IFEVAL,
         LONG_IFEVAL,
+        SYSBENCH,
+        INJECAGENT,
+        TENSORTRUST,
+        MSJ,
+        IH_CHALLENGE,
+        REALGUARDRAILS,
+        RULES,
+        FIDELITY,
     )
 }
 

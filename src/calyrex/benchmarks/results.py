@@ -35,8 +35,7 @@ class Results:
         self.path = folder / RESULTS
         self.samples = folder / _SAMPLES
         run = json.loads(json.dumps(run, default=str))
-        self.entries: dict[str, dict[str, Any]] = self._read(run["identity"])
-        self.entries[RUN] = run
+        self.entries: dict[str, dict[str, Any]] = {RUN: run, **self._read(run["identity"])}
         self._write()
 
     def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -88,7 +87,7 @@ class Results:
         try:
             entries = json.loads(self.path.read_text(encoding="utf-8"))
         except ValueError:
-            aside = self.path.with_suffix(".damaged")
+            aside = self.path.with_name(f"{RESULTS}.damaged")
             os.replace(self.path, aside)
             _logger.warning("%s is damaged and now called %s; answers are kept apart and used again", self.path, aside)
             return {}

@@ -97,14 +97,15 @@ def _remove_logs(folder: Path, name: str) -> None:
 
 @contextmanager
 def _answers_kept_in(folder: Path) -> Iterator[None]:
-    """Point Inspect's cache to a folder, and keep its logging to itself."""
-    variable, level = "INSPECT_CACHE_DIR", logging.getLogger().level
-    earlier = os.environ.get(variable)
+    """Point Inspect's cache to a folder, and undo what Inspect does to the process's logging."""
+    variable, root = "INSPECT_CACHE_DIR", logging.getLogger()
+    earlier, level, handlers = os.environ.get(variable), root.level, list(root.handlers)
     os.environ[variable] = str(folder)
     try:
         yield
     finally:
-        logging.getLogger().setLevel(level)
+        root.handlers[:] = handlers
+        root.setLevel(level)
         if earlier is None:
             del os.environ[variable]
         else:
