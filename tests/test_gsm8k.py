@@ -11,7 +11,7 @@ pytest.importorskip("lm_eval", reason="lm-eval is not installed")
 from calyrex.benchmarks.benchmark import Case
 from calyrex.benchmarks.gsm8k import FILE, GSM8K, TRAIN_FILE
 from calyrex.benchmarks.source import Source
-from calyrex.benchmarks.tasks import find_tasks, read_task
+from calyrex.benchmarks.harness_tasks import find_tasks, read_task
 from calyrex.errors import CalyrexError
 from scored import ODD_ANSWERS, score_all
 

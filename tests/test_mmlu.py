@@ -10,7 +10,7 @@ pytest.importorskip("lm_eval", reason="lm-eval is not installed")
 from calyrex.benchmarks import mmlu
 from calyrex.benchmarks.mmlu import FOLDER, HUB, Question, load_questions
 from calyrex.benchmarks.source import Source
-from calyrex.benchmarks.tasks import find_tasks
+from calyrex.benchmarks.harness_tasks import find_tasks
 from calyrex.errors import CalyrexError
 
 ROW = ["What is 1, or 2?", "one", 'two "2"', "three", "None", "C"]

@@ -27,7 +27,7 @@ from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
 from calyrex.benchmarks.metric import Metric, share
 from calyrex.benchmarks.row import name_row, read_text
 from calyrex.benchmarks.source import Hub, Source
-from calyrex.benchmarks.tasks import read_task
+from calyrex.benchmarks.harness_tasks import read_task
 
 FILE = "gsm8k/test.jsonl"
 TRAIN_FILE = "gsm8k/train.jsonl"

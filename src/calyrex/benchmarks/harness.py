@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from calyrex.benchmarks.benchmark import Case, Scored
 from calyrex.benchmarks.mmlu import LETTERS, Question
-from calyrex.benchmarks.tasks import find_tasks
+from calyrex.benchmarks.harness_tasks import find_tasks
 from calyrex.errors import CalyrexError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from calyrex.benchmarks.benchmark import Scored
 from calyrex.benchmarks.metric import Metric, share
 from calyrex.benchmarks.row import name_row, read_list, read_text
 from calyrex.benchmarks.source import Hub, Source
-from calyrex.benchmarks.tasks import find_tasks
+from calyrex.benchmarks.harness_tasks import find_tasks
 from calyrex.errors import CalyrexError
 
 NAME = "mmlu"
