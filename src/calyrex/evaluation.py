@@ -4,19 +4,23 @@ import dataclasses
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
-from inspect_ai.model import Model
 from rich.console import Console
 from rich.progress import Progress
 
-from calyrex.benchmarks.benchmark import Benchmark, Case
+from calyrex.benchmarks.benchmark import Benchmark, Case, Scored
+from calyrex.benchmarks.fidelity import FIDELITY
+from calyrex.benchmarks.harness import evaluate_mmlu
+from calyrex.benchmarks.losses import measure_losses
+from calyrex.benchmarks.mmlu import LICENCE, MEASURES, NAME, ORIGIN, load_questions, summarise_mmlu
 from calyrex.benchmarks.registry import BENCHMARKS, choose_tasks
 from calyrex.benchmarks.results import Results
 from calyrex.benchmarks.running import run_benchmark
 from calyrex.benchmarks.source import Source
-from calyrex.benchmarks.subject import Subject, open_judge, open_subject
+from calyrex.benchmarks.subject import Subject, open_subject
 from calyrex.errors import CalyrexError
 from calyrex.flags import save_options
 from calyrex.options import EvalOptions
@@ -25,6 +29,7 @@ from calyrex.training.folder import locked, versions
 from calyrex.training.progress import make_progress
 
 _logger = logging.getLogger(__name__)
+Loaded = TypeVar("Loaded")
 
 
 def evaluate(options: EvalOptions) -> Path:
@@ -47,7 +52,7 @@ def evaluate(options: EvalOptions) -> Path:
         settings = {name: getattr(options, name) for name in ("data_dir", "limit", "system", "seed")}
         results = Results(folder, {"identity": {**subject.identity, **settings}, "versions": versions()})
         save_options(options, folder / "options.yaml")
-        evaluation = _Evaluation(options, subject, open_judge(options), results, progress)
+        evaluation = _Evaluation(options, subject, results, progress)
         for task in tasks:
             evaluation.run(task)
             write_table(folder / "table.md", results)
@@ -57,13 +62,16 @@ def evaluate(options: EvalOptions) -> Path:
     return folder
 
 
+class _Skipped(Exception):
+    """A task cannot be evaluated; the text says why."""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Evaluation:
     """One model and what is asked of it."""
 
     options: EvalOptions
     subject: Subject
-    judge: Model | None
     results: Results
     progress: Progress
 
@@ -71,53 +79,99 @@ class _Evaluation:
         """Evaluate a task, or say why not."""
         if self.results.is_done(task, self.options.judge):
             return
-        benchmark = BENCHMARKS[task]
-        if benchmark.questions is not None and self.judge is None:
-            return self._skip(task, "needs a judge model: give --judge and --judge-url")
-        try:
-            cases = self._choose(benchmark)
-        except CalyrexError as error:
-            return self._skip(task, str(error))
-        self._run_cases(benchmark, cases)
-
-    def _choose(self, benchmark: Benchmark) -> list[Case]:
-        """Return the cases of a benchmark that are asked, with the system prompt for those that have none."""
-        cases = benchmark.load(Source(self.options.data_dir, self.options.seed))
-        if self.options.limit is not None and self.options.limit < len(cases):
-            chosen = random.Random(self.options.seed).sample(range(len(cases)), self.options.limit)
-            cases = [cases[i] for i in sorted(chosen)]
-        return [_with_system(case, self.options.system) for case in cases]
-
-    def _run_cases(self, benchmark: Benchmark, cases: Sequence[Case]) -> None:
         started = time.monotonic()
+        try:
+            record = self._run_mmlu() if task == NAME else self._run_benchmark(BENCHMARKS[task])
+        except _Skipped as reason:
+            _logger.warning("%s is skipped: %s", task, reason)
+            self.results.skip(task, str(reason))
+            return
+        self.results.add(task, {**record, "seconds": round(time.monotonic() - started, 1)})
+
+    def _run_benchmark(self, benchmark: Benchmark) -> dict[str, Any]:
+        is_judged = benchmark.questions is not None
+        if is_judged and self.subject.judge is None:
+            raise _Skipped("it needs a judge model: give --judge and --judge-url")
+        cases = self._load(lambda: benchmark.load(self._source))
+        cases = [_with_system(case, self.options.system) for case in self._choose(cases)]
         bar = self.progress.add_task(benchmark.name, total=len(cases))
         outcome = run_benchmark(
             benchmark,
             cases,
             self.subject,
-            self.judge if benchmark.questions is not None else None,
-            folder=self.options.output_dir,
+            answers=self.results.answers,
+            logs=self.options.output_dir / "logs",
             on_case=lambda: self.progress.advance(bar),
         )
-        metrics = benchmark.summarise(outcome.scored) if outcome.scored else {}
-        self.results.write_samples(benchmark.name, outcome.scored, outcome.left_out)
-        self.results.add(
-            benchmark.name,
-            metrics,
-            {
-                "num_cases": len(outcome.scored),
-                "num_left_out": len(outcome.left_out),
-                "judge": self.options.judge if benchmark.questions is not None else None,
-                "seconds": round(time.monotonic() - started, 1),
-                "measures": benchmark.measures,
-                "origin": benchmark.origin,
-                "licence": benchmark.licence,
-            },
-        )
+        scored = self._add_losses(outcome.scored) if benchmark is FIDELITY else outcome.scored
+        self.results.write_samples(benchmark.name, scored, outcome.left_out)
+        return {
+            "metrics": benchmark.summarise(scored) if scored else {},
+            "num_cases": len(scored),
+            "num_left_out": len(outcome.left_out),
+            **({"judge": self.options.judge} if is_judged else {}),
+            "measures": benchmark.measures,
+            "origin": benchmark.origin,
+            "licence": benchmark.licence,
+        }
 
-    def _skip(self, task: str, reason: str) -> None:
-        _logger.warning("%s is skipped: %s", task, reason)
-        self.results.skip(task, reason)
+    def _run_mmlu(self) -> dict[str, Any]:
+        local = self.subject.local
+        if local is None:
+            raise _Skipped("it needs log-likelihoods, which a served model does not give")
+        questions = self._load(lambda: load_questions(self._source, limit=self.options.limit))
+        bar = self.progress.add_task(NAME, total=len(questions))
+        scored = evaluate_mmlu(
+            local.model,
+            local.tokenizer,
+            questions,
+            system=self.options.system,
+            cache_file=self.results.answers / "mmlu.sqlite",
+            on_progress=lambda share: self.progress.update(bar, completed=share * len(questions)),
+        )
+        self.results.write_samples(NAME, scored, [])
+        return {
+            "metrics": summarise_mmlu(scored) if scored else {},
+            "num_cases": len(scored),
+            "num_left_out": len(questions) - len(scored),
+            "measures": MEASURES,
+            "origin": ORIGIN,
+            "licence": LICENCE,
+        }
+
+    @property
+    def _source(self) -> Source:
+        return Source(self.options.data_dir, self.options.seed)
+
+    def _load(self, load: Callable[[], list[Loaded]]) -> list[Loaded]:
+        try:
+            return load()
+        except CalyrexError as error:
+            raise _Skipped(str(error)) from error
+
+    def _choose(self, cases: list[Case]) -> list[Case]:
+        """Return the fixed random subset of the cases that is asked."""
+        if self.options.limit is None or self.options.limit >= len(cases):
+            return cases
+        chosen = random.Random(self.options.seed).sample(range(len(cases)), self.options.limit)
+        return [cases[i] for i in sorted(chosen)]
+
+    def _add_losses(self, scored: list[Scored]) -> list[Scored]:
+        """Add what the reference answers cost the model and its base, where they are in this process."""
+        local = self.subject.local
+        if local is None or not scored:
+            return scored
+        bar = self.progress.add_task("fidelity, losses", total=len(scored))
+        losses = measure_losses(
+            local.model,
+            local.tokenizer,
+            [one.case for one in scored],
+            on_case=lambda count: self.progress.advance(bar, count),
+        )
+        return [
+            dataclasses.replace(one, verdict={**one.verdict, **loss._asdict()})
+            for one, loss in zip(scored, losses, strict=True)
+        ]
 
 
 def _with_system(case: Case, system: str | None) -> Case:

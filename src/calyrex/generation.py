@@ -71,7 +71,6 @@ def answer_batch(
     chats: Sequence[Sequence[Message]],
     *,
     max_new_tokens: int,
-    scale: float | None = None,
 ) -> list[Generated]:
     """Answer the last user turn of each chat greedily, all chats in one batch.
 
@@ -80,10 +79,9 @@ def answer_batch(
         tokenizer: its tokenizer.
         chats: messages of each chat, the last one from the user.
         max_new_tokens: longest answer in tokens.
-        scale: strength of the blocks; None takes the adapter's own.
     """
     encoded = encode_chat(tokenizer, [list(chat) for chat in chats]).to(model.device)
-    rows = _generate(model, encoded, max_new_tokens, tokenizer.pad_token_id, scale)
+    rows = _generate(model, encoded, max_new_tokens, tokenizer.pad_token_id)
     texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
     answers: list[Generated] = []
     for prompt, tokens, text in zip(encoded["attention_mask"], rows, texts, strict=True):
@@ -100,11 +98,7 @@ def context_length(model: PreTrainedModel | PeftModel) -> int | None:
 
 
 def _generate(
-    model: PreTrainedModel | PeftModel,
-    encoded: BatchEncoding,
-    max_new_tokens: int,
-    pad_token_id: int,
-    scale: float | None = None,
+    model: PreTrainedModel | PeftModel, encoded: BatchEncoding, max_new_tokens: int, pad_token_id: int
 ) -> list[list[int]]:
     """Continue rows greedily, a few tokens at a time, so that rows that have ended leave the batch.
 
@@ -122,7 +116,6 @@ def _generate(
             input_ids,
             attention_mask=attention_mask,
             **({"system_mask": system_mask} if has_blocks else {}),
-            **({} if scale is None else {"scale": scale}),
             cache=cache,
             max_new_tokens=min(_STEP, max_new_tokens - start),
             do_sample=False,

@@ -19,6 +19,7 @@ from calyrex.masking import Message
 from calyrex.models import load_anchored, load_base, load_tokenizer
 from calyrex.options import Dtype
 from calyrex.span import encode_chat
+from calyrex.tuner import CalyrexModel
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -79,11 +80,16 @@ class LocalModel(ModelAPI):
         """The base, with the adapter if there is one.
 
         Raises:
-            CalyrexError: Base or adapter is missing or damaged, or they do not fit.
+            CalyrexError: Base or adapter is missing or damaged, they do not fit, or there are no blocks to scale.
         """
-        if self.adapter:
-            return load_anchored(self.base, self.adapter, dtype=self.dtype)
-        return load_base(self.base, dtype=self.dtype)
+        if not self.adapter:
+            return load_base(self.base, dtype=self.dtype)
+        model = load_anchored(self.base, self.adapter, dtype=self.dtype)
+        if self.scale is not None:
+            if not isinstance(model.base_model, CalyrexModel):
+                raise CalyrexError(f"scale is the strength of blocks, and the adapter {self.adapter} has none")
+            model.base_model.set_scale(self.scale)
+        return model
 
     async def generate(
         self, input: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig
@@ -135,13 +141,8 @@ class LocalModel(ModelAPI):
             self._pending.remove(request)
 
     def _answer(self, group: Sequence["_Request"]) -> list[Generated]:
-        return answer_batch(
-            self.model,
-            self.tokenizer,
-            [request.messages for request in group],
-            max_new_tokens=group[0].max_new_tokens,
-            scale=self.scale,
-        )
+        messages = [request.messages for request in group]
+        return answer_batch(self.model, self.tokenizer, messages, max_new_tokens=group[0].max_new_tokens)
 
 
 @dataclass(eq=False)

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 
 from calyrex.benchmarks.benchmark import Benchmark
 from calyrex.benchmarks.fidelity import FIDELITY
+from calyrex.benchmarks.glaive import GLAIVE
+from calyrex.benchmarks.gsm8k import GSM8K
 from calyrex.benchmarks.ifeval import IFEVAL, SYS_IFEVAL
 from calyrex.benchmarks.ih_challenge import IH_CHALLENGE
 from calyrex.benchmarks.injecagent import INJECAGENT
 from calyrex.benchmarks.long_ifeval import LONG_IFEVAL
+from calyrex.benchmarks.mmlu import NAME as MMLU
 from calyrex.benchmarks.msj import MSJ
 from calyrex.benchmarks.realguardrails import REALGUARDRAILS
 from calyrex.benchmarks.rules import RULES
+from calyrex.benchmarks.squad import SQUAD
 from calyrex.benchmarks.sysbench import SYSBENCH
 from calyrex.benchmarks.tensortrust import TENSORTRUST
 from calyrex.errors import CalyrexError
@@ -22,6 +26,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         SYS_IFEVAL,
         LONG_IFEVAL,
         SYSBENCH,
+        GSM8K,
+        SQUAD,
+        GLAIVE,
         INJECAGENT,
         TENSORTRUST,
         MSJ,
@@ -31,9 +38,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         FIDELITY,
     )
 }
-
-MMLU = "mmlu"
-"""The one benchmark without generated answers: lm-eval's, from log-likelihoods."""
+"""Those whose answers are generated; MMLU, from log-likelihoods, is the other one."""
 
 SUITES: dict[str, tuple[str, ...]] = {
     "paper": (

@@ -1,5 +1,6 @@
 """The folder of an evaluation: ``results.json`` with each task's figures, and every sample as a line of JSON."""
 
+import hashlib
 import json
 import logging
 import os
@@ -15,12 +16,19 @@ RESULTS = "results.json"
 RUN = "run"
 """Key of what was evaluated, beside the keys of the tasks."""
 
-_SAMPLES = "samples"
+_SAMPLES, _ANSWERS = "samples", "answers"
 _logger = logging.getLogger(__name__)
 
 
 class Results:
-    """What an evaluation has found so far; each change is on disk before the next task begins."""
+    """What an evaluation has found so far; each change is on disk before the next task begins.
+
+    Attributes:
+        path: ``results.json``.
+        samples: Folder of the samples.
+        answers: Folder of the answers to this evaluation, also where ``results.json`` was lost.
+        entries: What ``results.json`` holds.
+    """
 
     def __init__(self, folder: Path, run: dict[str, Any]) -> None:
         """Read the results of an earlier start of the same evaluation, or begin with none.
@@ -35,6 +43,8 @@ class Results:
         self.path = folder / RESULTS
         self.samples = folder / _SAMPLES
         run = json.loads(json.dumps(run, default=str))
+        self.answers = folder / _ANSWERS / hashlib.sha256(json.dumps(run["identity"]).encode()).hexdigest()[:16]
+        self.answers.mkdir(parents=True, exist_ok=True)
         self.entries: dict[str, dict[str, Any]] = {RUN: run, **self._read(run["identity"])}
         self._write()
 
@@ -52,16 +62,10 @@ class Results:
         self.entries[task] = {"skipped": reason}
         self._write()
 
-    def add(self, task: str, metrics: Mapping[str, Metric], record: Mapping[str, Any]) -> None:
-        """Record the figures of a task.
-
-        Args:
-            task: Its name.
-            metrics: Its figures, the headline first.
-            record: What else to say of it.
-        """
-        figures = {name: _round(metric) for name, metric in metrics.items()}
-        self.entries[task] = {"metrics": figures, **record}
+    def add(self, task: str, record: Mapping[str, Any]) -> None:
+        """Record a task: its ``metrics``, the headline first, and what else to say of it."""
+        figures = {name: _round(metric) for name, metric in record["metrics"].items()}
+        self.entries[task] = {**record, "metrics": figures}
         self._write()
 
     def write_samples(self, task: str, scored: Sequence[Scored], left_out: Sequence[Case]) -> None:

@@ -9,14 +9,11 @@ from typing import NamedTuple
 
 import inspect_ai
 from inspect_ai.log import EvalLog, list_eval_logs
-from inspect_ai.model import Model
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored
 from calyrex.benchmarks.subject import Subject
 from calyrex.benchmarks.tasks import make_task, read_sample
 from calyrex.errors import CalyrexError
-
-_ANSWERS, _LOGS = "answers", "logs"
 
 
 class Outcome(NamedTuple):
@@ -35,9 +32,9 @@ def run_benchmark(
     benchmark: Benchmark,
     cases: Sequence[Case],
     subject: Subject,
-    judge: Model | None,
     *,
-    folder: Path,
+    answers: Path,
+    logs: Path,
     on_case: Callable[[], object],
 ) -> Outcome:
     """Ask a model all cases of a benchmark and give the verdicts.
@@ -45,30 +42,30 @@ def run_benchmark(
     Args:
         benchmark: The benchmark.
         cases: Those of its cases that are asked.
-        subject: The model under test.
-        judge: The judge model, where the benchmark needs one.
-        folder: Where answers and logs are kept; with those in it a run that was stopped goes on.
+        subject: The model under test, and the judge that some benchmarks need.
+        answers: Where answers are kept as they come; with those in it a run that was stopped goes on.
+        logs: Where Inspect's logs go.
         on_case: Called after each case.
 
     Raises:
         CalyrexError: The template cannot hold a conversation, or a server does not answer.
         KeyboardInterrupt: The run was interrupted.
     """
-    _remove_logs(folder / _LOGS, benchmark.name)
+    _remove_logs(logs, benchmark.name)
     failures: list[CalyrexError] = []
-    task = make_task(benchmark, cases, judge, on_case, failures)
-    with _answers_kept_in(folder / _ANSWERS):
-        logs = inspect_ai.eval(
+    task = make_task(benchmark, cases, subject.judge, on_case, failures)
+    with _answers_kept_in(answers):
+        (log,) = inspect_ai.eval(
             task,
             model=subject.model,
             display="none",
-            log_dir=str(folder / _LOGS),
+            log_dir=str(logs),
             log_level="error",
             log_realtime=False,
             max_samples=len(cases),
             score_display=False,
         )
-    return _read_log(logs[0], cases, failures, is_local=subject.local is not None and judge is None)
+    return _read_log(log, cases, failures, is_local=subject.local is not None and benchmark.questions is None)
 
 
 def _read_log(log: EvalLog, cases: Sequence[Case], failures: Sequence[CalyrexError], *, is_local: bool) -> Outcome:

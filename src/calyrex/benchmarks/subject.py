@@ -26,23 +26,26 @@ class Subject:
     Attributes:
         model: The model as Inspect sees it.
         local: The same in this process; None for a served one.
+        judge: The model that judges its answers where no program can; None where the options name none.
         identity: What tells it from every other model: names, scale, and a hash of its weights if they are here.
     """
 
     model: Model
     local: LocalModel | None
+    judge: Model | None
     identity: dict[str, Any]
 
 
 def open_subject(options: EvalOptions) -> Subject:
-    """Load the model under test, or name it on its server; whether that answers is not asked.
+    """Load the model under test, or name it on its server, and the judge; whether servers answer is not asked.
 
     Raises:
         CalyrexError: Base or adapter is missing or damaged, or they do not fit.
     """
+    judge = _open_served(options.judge, options.judge_url, _JUDGE_KEY) if options.judge and options.judge_url else None
     if options.url is not None:
         model = _open_served(str(options.model), options.url, _KEY)
-        return Subject(model, None, {"model": options.model, "url": options.url})
+        return Subject(model, None, judge, {"model": options.model, "url": options.url})
     base = options.model or (recorded_base(options.adapter) if options.adapter else BUILTIN)
     name = re.sub(r"[^\w.-]+", "-", f"{base}-{options.adapter}" if options.adapter else base).strip("-.")
     model = get_model(
@@ -56,14 +59,7 @@ def open_subject(options: EvalOptions) -> Subject:
     if not isinstance(model.api, LocalModel):
         raise TypeError(f"expected the provider of calyrex, got {type(model.api).__name__}")
     identity = {"model": base, "adapter": options.adapter, "scale": options.scale, "dtype": options.dtype}
-    return Subject(model, model.api, {**identity, "weights": _hash_weights(model.api.model)})
-
-
-def open_judge(options: EvalOptions) -> Model | None:
-    """Name the judge on its server; None where the options name none."""
-    if options.judge is None or options.judge_url is None:
-        return None
-    return _open_served(options.judge, options.judge_url, _JUDGE_KEY)
+    return Subject(model, model.api, judge, {**identity, "weights": _hash_weights(model.api.model)})
 
 
 def _open_served(name: str, url: str, key_variable: str) -> Model:

@@ -16,6 +16,7 @@ from calyrex.benchmarks.metric import wilson_interval
 from calyrex.data.rules import RuleExample
 from calyrex.report.plain import make_visible
 
+
 @dataclass(frozen=True)
 class Answer:
     """One held-out question and what base and anchored model made of it.
