@@ -6,13 +6,14 @@ Samples wait until all that can ask have asked; then those of similar length are
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.to_thread
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage, modelapi
 from inspect_ai.tool import ToolChoice, ToolInfo
 
+from calyrex.base import base_sizes
 from calyrex.errors import CalyrexError
 from calyrex.generation import Generated, answer_batch, context_length, group_by_length
 from calyrex.masking import Message
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _DEFAULT_NEW_TOKENS = 512
-_BATCH_TOKENS = 40_960
-"""Tokens of one batch at most, padding and longest answers included: some 64 rows of a short prompt and 512 more."""
+_CACHE_BYTES = 4 * 2**30
+"""Keys and values of one batch at most, longest answers included: some 130 rows of 700 tokens in SmolLM2."""
 _QUIET_S = 0.1
 _ALL = 100_000
 
@@ -121,6 +122,13 @@ class LocalModel(ModelAPI):
         """Return how many samples may wait for an answer at a time: all of them."""
         return _ALL
 
+    @cached_property
+    def _batch_tokens(self) -> int:
+        sizes = base_sizes(cast("PreTrainedModel", self.model))  # an adapter shows its base's configuration
+        values_per_token = 2 * self.model.config.get_text_config().num_hidden_layers * sizes["num_key_value_heads"]
+        bytes_per_token = values_per_token * sizes["head_dim"] * self.model.dtype.itemsize
+        return int(_CACHE_BYTES // bytes_per_token)
+
     async def _await_answer(self, request: "_Request") -> Generated:
         self._pending.append(request)
         while request.answer is None:
@@ -134,7 +142,7 @@ class LocalModel(ModelAPI):
         while num_waiting != len(self._pending):  # a batch is best chosen among all, and then is always the same
             num_waiting = len(self._pending)
             await anyio.sleep(_QUIET_S)
-        group = _choose_group(self._pending)
+        group = _choose_group(self._pending, self._batch_tokens)
         answers = await anyio.to_thread.run_sync(self._answer, group, abandon_on_cancel=True)
         for request, answer in zip(group, answers, strict=True):
             request.answer = answer
@@ -155,13 +163,13 @@ class _Request:
     answer: Generated | None = None
 
 
-def _choose_group(pending: Sequence[_Request]) -> list[_Request]:
+def _choose_group(pending: Sequence[_Request], batch_tokens: int) -> list[_Request]:
     """Choose the longest prompt and those next to it in length that may grow by as many tokens."""
     ordered = sorted(pending, key=lambda request: (-request.num_prompt_tokens, str(request.messages)))
     max_new_tokens = ordered[0].max_new_tokens
     alike = [request for request in ordered if request.max_new_tokens == max_new_tokens]
     lengths = [request.num_prompt_tokens + max_new_tokens for request in alike]
-    return [alike[i] for i in next(group_by_length(lengths, _BATCH_TOKENS))]
+    return [alike[i] for i in next(group_by_length(lengths, batch_tokens))]
 
 
 def _plain(message: ChatMessage) -> Message:
