@@ -27,6 +27,24 @@ IFEVAL_ROWS = [
 ]
 
 
+ALIGNMENTS = ("align", "misalign", "align", "align", "misalign")
+NUM_CRITERIA = (1, 2, 1, 1, 3)
+
+
+def rebuilt(number: int = 7, *, dependent: bool = True) -> dict[str, Any]:
+    """Return a dialogue of SysBench as it was rebuilt from the published sheets."""
+    turns = [
+        {
+            "round": i,
+            "user": f"Question {i}",
+            "alignment": a,
+            "criteria": [f"{j + 1}. Rule {i}{j} | form" for j in range(n)],
+        }
+        for i, (a, n) in enumerate(zip(ALIGNMENTS, NUM_CRITERIA, strict=True), start=1)
+    ]
+    return {"system_id": number, "system_prompt": "Be brief.", "multi_rounds_related": dependent, "turns": turns}
+
+
 def write_rows(path: Path, rows: Sequence[Any]) -> None:
     """Write rows as lines of JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,3 +59,8 @@ def write_ifeval(data_dir: Path) -> None:
     ]
     rows = [{**row, "messages": chat} for row, chat in zip(IFEVAL_ROWS, chats, strict=True)]
     write_rows(data_dir / "realguardrails" / "ifeval" / "sys_ifeval.jsonl", rows)
+
+
+def write_sysbench(data_dir: Path) -> None:
+    """Write one dialogue of SysBench."""
+    write_rows(data_dir / "sysbench" / "sysbench_reconstructed.jsonl", [rebuilt()])

@@ -11,7 +11,7 @@ from inspect_ai.log import list_eval_logs, read_eval_log
 
 from calyrex.benchmarks import provider
 from calyrex.cli import main
-from eval_data import IFEVAL_ROWS, write_ifeval
+from eval_data import IFEVAL_ROWS, write_ifeval, write_rows, write_sysbench
 from served import serve
 
 
@@ -170,7 +170,7 @@ def test_results_of_another_program_are_left_alone(
 
 
 def test_missing_data_are_one_line_and_the_other_tasks_run(
-    base_folder: Path, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base_folder: Path, data_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (data_dir / "ifeval" / "input_data.jsonl").unlink()
 
@@ -179,7 +179,7 @@ def test_missing_data_are_one_line_and_the_other_tasks_run(
     assert code == 0
     assert "input_data.jsonl is missing" in read_results(tmp_path / "out")["ifeval"]["skipped"]
     assert "metrics" in read_results(tmp_path / "out")["sys_ifeval"]
-    assert "ifeval is skipped: no data: " in capsys.readouterr().err
+    assert "ifeval is skipped: no data: " in caplog.text
 
 
 def test_nothing_evaluated_is_a_mistake(base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,11 +192,13 @@ def test_nothing_evaluated_is_a_mistake(base_folder: Path, tmp_path: Path, capsy
 def test_cases_longer_than_the_context_are_left_out_and_counted(
     base_folder: Path, data_dir: Path, tmp_path: Path
 ) -> None:
-    code = main(command(base_folder, data_dir, tmp_path / "out", tasks="long_ifeval"))
+    write_rows(data_dir / "ifeval" / "input_data.jsonl", [IFEVAL_ROWS[0], {**IFEVAL_ROWS[1], "prompt": "tea " * 300}])
+
+    code = main(command(base_folder, data_dir, tmp_path / "out"))
 
     assert code == 0
-    entry = read_results(tmp_path / "out")["long_ifeval"]
-    assert (entry["num_cases"], entry["num_left_out"]) == (0, 18)
+    entry = read_results(tmp_path / "out")["ifeval"]
+    assert (entry["num_cases"], entry["num_left_out"]) == (1, 1)
     assert "longer than the model's context" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
 
 
@@ -219,6 +221,43 @@ def test_a_served_model_is_asked_each_question_once(data_dir: Path, tmp_path: Pa
     assert sorted(chat[-1]["content"] for chat in asked) == sorted(str(row["prompt"]) for row in IFEVAL_ROWS)
     metrics = read_results(tmp_path / "out")["ifeval"]["metrics"]
     assert metrics["prompt_strict"]["value"] == pytest.approx(2 / 3, abs=1e-4)
+
+
+def test_without_a_judge_a_judged_task_scores_nothing_and_says_so(
+    base_folder: Path, data_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = main(command(base_folder, data_dir, tmp_path / "out", tasks="sysbench"))
+
+    assert code == 2
+    assert read_results(tmp_path / "out")["sysbench"] == {
+        "skipped": "it needs a judge model: give --judge and --judge-url"
+    }
+    assert "sysbench is skipped: it needs a judge model" in caplog.text
+
+
+def test_a_judge_is_asked_about_each_turn_and_its_verdicts_are_the_figures(data_dir: Path, tmp_path: Path) -> None:
+    write_sysbench(data_dir)
+
+    with serve(lambda _: "Here you are.") as (url, asked), serve(lambda _: "1: yes\n2: yes\n3: yes") as (at, judged):
+        more = ("--url", url, "--judge", "j", "--judge-url", at)
+        code = main(command("m", data_dir, tmp_path / "out", *more, tasks="sysbench"))
+
+    assert code == 0
+    assert (len(asked), len(judged)) == (5, 5)
+    assert [message["role"] for message in max(asked, key=len)] == ["system", *["user", "assistant"] * 4, "user"]
+    entry = read_results(tmp_path / "out")["sysbench"]
+    assert (entry["judge"], entry["metrics"]["csr"]["value"], entry["metrics"]["ssr"]["value"]) == ("j", 1.0, 1.0)
+
+
+def test_fidelity_shows_what_an_answer_costs_the_model_and_its_base(base_folder: Path, tmp_path: Path) -> None:
+    words = ["--tasks", "fidelity", "--model", str(base_folder), "--limit", "3", "--output-dir", str(tmp_path / "out")]
+
+    code = main(["eval", *words])
+
+    metrics = read_results(tmp_path / "out")["fidelity"]["metrics"]
+    assert code == 0
+    assert metrics["loss"]["value"] == metrics["base_loss"]["value"] > 0
+    assert metrics["loss_difference"]["value"] == 0.0
 
 
 @pytest.mark.parametrize("text", ["", "no", "word " * 50_000], ids=["nothing", "one word", "endless"])
@@ -259,3 +298,16 @@ def test_a_mistake_is_one_line(
 
     assert code == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_missing_library_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "calyrex.evaluation", raising=False)
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
+    monkeypatch.delitem(sys.modules, "calyrex.benchmarks.running", raising=False)
+
+    code = main(["eval", "--tasks", "rules", "--output-dir", str(tmp_path)])
+
+    assert code == 2
+    assert "pip install 'calyrex[eval]'" in capsys.readouterr().err

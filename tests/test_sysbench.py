@@ -11,22 +11,7 @@ from calyrex.benchmarks.benchmark import Case, Scored
 from calyrex.benchmarks.source import Source
 from calyrex.benchmarks.sysbench import SYSBENCH
 from calyrex.errors import CalyrexError
-
-ALIGNMENTS = ("align", "misalign", "align", "align", "misalign")
-NUM_CRITERIA = (1, 2, 1, 1, 3)
-
-
-def rebuilt(number: int = 7, *, dependent: bool = True) -> dict[str, Any]:
-    turns = [
-        {
-            "round": i,
-            "user": f"Question {i}",
-            "alignment": a,
-            "criteria": [f"{j + 1}. Rule {i}{j} | form" for j in range(n)],
-        }
-        for i, (a, n) in enumerate(zip(ALIGNMENTS, NUM_CRITERIA, strict=True), start=1)
-    ]
-    return {"system_id": number, "system_prompt": "Be brief.", "multi_rounds_related": dependent, "turns": turns}
+from eval_data import ALIGNMENTS, NUM_CRITERIA, rebuilt
 
 
 def original(number: int = 7, *, dependent: bool = True) -> dict[str, Any]:

@@ -25,10 +25,17 @@ _INTERRUPTED = 130
 
 
 class Verb(NamedTuple):
-    """A verb: the dataclass of its options and ``module:function``, which is called with them."""
+    """A verb.
+
+    Attributes:
+        options_class: Dataclass of its options.
+        target: ``module:function``, which is called with them.
+        extra: Optional dependencies of the package that it needs.
+    """
 
     options_class: type
     target: str
+    extra: str | None = None
 
 
 class _StderrHandler(logging.Handler):
@@ -41,7 +48,7 @@ class _StderrHandler(logging.Handler):
 VERBS = {
     "demo": Verb(DemoOptions, "calyrex.demo:run"),
     "train": Verb(TrainOptions, "calyrex.training.sft:train"),
-    "eval": Verb(EvalOptions, "calyrex.evaluation:evaluate"),
+    "eval": Verb(EvalOptions, "calyrex.evaluation:evaluate", extra="eval"),
     "chat": Verb(ChatOptions, "calyrex.chat:run"),
 }
 
@@ -63,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
     try:
         verb, options = parse(sys.argv[1:] if arguments is None else arguments)
-        _load(VERBS[verb].target)(options)
+        _load(verb)(options)
     except CalyrexError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
@@ -111,9 +118,16 @@ def _build_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     return parser, verb_parsers
 
 
-def _load(target: str) -> Callable[[Any], object]:
-    module, _, function = target.partition(":")
-    loaded: Callable[[Any], object] = getattr(importlib.import_module(module), function)
+def _load(verb: str) -> Callable[[Any], object]:
+    module, _, function = VERBS[verb].target.partition(":")
+    try:
+        loaded: Callable[[Any], object] = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        if VERBS[verb].extra is None:
+            raise
+        raise CalyrexError(
+            f"calyrex {verb} needs {error.name}, which is not installed: pip install 'calyrex[{VERBS[verb].extra}]'"
+        ) from error
     return loaded
 
 
