@@ -68,6 +68,24 @@ def test_the_same_seed_gives_the_same_table_twice(base_folder: Path, data_dir: P
     assert read_samples(tmp_path / "one", "ifeval") == read_samples(tmp_path / "two", "ifeval")
 
 
+def test_all_cases_are_there_when_batches_are_chosen(
+    base_folder: Path, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    answer = provider.answer_batch
+
+    def count(model: Any, tokenizer: Any, chats: list[Any], *, max_new_tokens: int) -> Any:
+        sizes.append(len(chats))
+        return answer(model, tokenizer, chats, max_new_tokens=max_new_tokens)
+
+    monkeypatch.setattr(provider, "answer_batch", count)
+    write_rows(data_dir / "ifeval" / "input_data.jsonl", [{**IFEVAL_ROWS[0], "key": key} for key in range(50)])
+
+    main(command(base_folder, data_dir, tmp_path / "out"))
+
+    assert sizes == [50]
+
+
 def test_limit_takes_a_random_subset_that_only_the_seed_moves(
     base_folder: Path, data_dir: Path, tmp_path: Path
 ) -> None:

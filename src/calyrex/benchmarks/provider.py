@@ -30,7 +30,9 @@ _DEFAULT_NEW_TOKENS = 512
 _CACHE_BYTES = 4 * 2**30
 """Keys and values of one batch at most, longest answers included: some 130 rows of 700 tokens in SmolLM2."""
 _QUIET_S = 0.1
-_ALL = 100_000
+_NO_LIMIT = 2**30
+MAX_CONNECTIONS = 100_000
+"""Samples that may wait for their answer at a time: all, so that batches are chosen among all."""
 
 
 class LocalModel(ModelAPI):
@@ -104,7 +106,7 @@ class LocalModel(ModelAPI):
             raise CalyrexError("models in this process answer greedily and call no tools; use a served model for those")
         messages = [_plain(message) for message in input]
         length = encode_chat(self.tokenizer, messages)["input_ids"].shape[1]
-        room = (context_length(self.model) or length + _ALL) - length
+        room = (context_length(self.model) or length + _NO_LIMIT) - length
         if room < 1:
             return ModelOutput.from_content(self.model_name, "", stop_reason="model_length")
         request = _Request(messages, length, min(config.max_tokens or _DEFAULT_NEW_TOKENS, room))
@@ -120,7 +122,7 @@ class LocalModel(ModelAPI):
 
     def max_connections(self) -> int:
         """Return how many samples may wait for an answer at a time: all of them."""
-        return _ALL
+        return MAX_CONNECTIONS
 
     @cached_property
     def _batch_tokens(self) -> int:

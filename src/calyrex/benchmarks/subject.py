@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from inspect_ai.model import GenerateConfig, Model, get_model
 
-from calyrex.benchmarks.provider import LocalModel
+from calyrex.benchmarks.provider import MAX_CONNECTIONS, LocalModel
 from calyrex.models import BUILTIN, recorded_base
 from calyrex.options import EvalOptions
 
 _KEY, _JUDGE_KEY = "CALYREX_API_KEY", "CALYREX_JUDGE_API_KEY"
 _MAX_RETRIES = 4
-_MAX_CONNECTIONS = 16
+_SERVED_CONNECTIONS = 16
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ def open_subject(options: EvalOptions) -> Subject:
     name = re.sub(r"[^\w.-]+", "-", f"{base}-{options.adapter}" if options.adapter else base).strip("-.")
     model = get_model(
         f"calyrex/{name}",
+        config=GenerateConfig(max_connections=MAX_CONNECTIONS),  # without it Inspect begins with twenty
         memoize=False,
         base=base,
         adapter=options.adapter,
@@ -63,7 +64,7 @@ def open_subject(options: EvalOptions) -> Subject:
 
 
 def _open_served(name: str, url: str, key_variable: str) -> Model:
-    config = GenerateConfig(max_retries=_MAX_RETRIES, max_connections=_MAX_CONNECTIONS)
+    config = GenerateConfig(max_retries=_MAX_RETRIES, max_connections=_SERVED_CONNECTIONS)
     key = os.environ.get(key_variable) or "none"
     return get_model(f"openai-api/served/{name}", base_url=url, api_key=key, config=config, memoize=False)
 
