@@ -1,12 +1,13 @@
 """Answers to many chats, in batches of similar length."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from peft import PeftModel
-from torch import nn
+from torch import Tensor, nn
 from transformers import BatchEncoding, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicLayer
 
 from calyrex.masking import Message
 from calyrex.span import encode_chat
@@ -14,6 +15,35 @@ from calyrex.tuner import CalyrexModel
 
 _STEP = 8
 """Tokens between two looks at which rows of a batch have ended."""
+
+_ROOM = 64
+"""Tokens that a cache keeps room for."""
+
+
+class RoomyLayer(DynamicLayer):
+    """A dynamic cache layer that keeps room for coming tokens, so that one more is written and not all copied."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append keys and values, ``[B, K, T, D]`` each, and return all so far."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._rooms = {"keys": self.keys, "values": self.values}
+        self.keys = self._append("keys", self.keys, key_states)
+        self.values = self._append("values", self.values, value_states)
+        return self.keys, self.values
+
+    def _append(self, name: str, seen: Tensor, new: Tensor) -> Tensor:
+        start = seen.shape[-2] if seen.numel() else 0
+        end = start + new.shape[-2]
+        room = self._rooms[name]
+        is_ours = start > 0 and room.data_ptr() == seen.data_ptr()  # not after rows were selected
+        if not is_ours or room.shape[-2] < end:
+            room = new.new_empty(*new.shape[:2], end + _ROOM, new.shape[3])
+            if start:
+                room[:, :, :start] = seen
+            self._rooms[name] = room
+        room[:, :, start:end] = new
+        return room[:, :, :end]
 
 
 class Generated(NamedTuple):
@@ -108,6 +138,7 @@ def _generate(
     input_ids, attention_mask, system_mask = (encoded[name] for name in ("input_ids", "attention_mask", "system_mask"))
     has_blocks = isinstance(model, PeftModel) and isinstance(model.base_model, CalyrexModel)
     cache = DynamicCache(config=model.config)
+    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     answers: list[list[int]] = [[] for _ in input_ids]
     rows = torch.arange(len(input_ids), device=input_ids.device)
     for start in range(0, max_new_tokens, _STEP):
