@@ -9,15 +9,22 @@ from typing import Any
 
 
 @contextmanager
-def serve(answer: Callable[[list[dict[str, Any]]], str]) -> Iterator[tuple[str, list[list[dict[str, Any]]]]]:
-    """Serve chat completions on a free port; yields its address and the conversations that arrived."""
-    asked: list[list[dict[str, Any]]] = []
+def serve(
+    answer: Callable[[list[dict[str, Any]]], str | dict[str, Any]],
+) -> Iterator[tuple[str, list[list[dict[str, Any]]]]]:
+    """Serve chat completions on a free port; yields its address and the conversations that arrived.
+
+    An answer is a text, a whole message, or ``{"status": .., "error": ..}``.
+    """
+    asked: list[Chat] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append(request["messages"])
-            message = {"role": "assistant", "content": answer(request["messages"])}
+            given = answer(request["messages"])
+            message = {"role": "assistant", **(given if isinstance(given, dict) else {"content": given})}
+            status = message.pop("status", 200)
             reply = {
                 "id": "1",
                 "object": "chat.completion",
@@ -26,8 +33,8 @@ def serve(answer: Callable[[list[dict[str, Any]]], str]) -> Iterator[tuple[str, 
                 "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
                 "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6},
             }
-            body = json.dumps(reply).encode()
-            self.send_response(200)
+            body = json.dumps(reply if status == 200 else {"error": message["error"]}).encode()
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -11,6 +11,7 @@ from inspect_ai.log import list_eval_logs, read_eval_log
 
 from calyrex.benchmarks import provider
 from calyrex.cli import main
+from chat_tokenizers import chatml
 from eval_data import IFEVAL_ROWS, write_ifeval, write_rows, write_sysbench
 from served import serve
 
@@ -74,9 +75,9 @@ def test_all_cases_are_there_when_batches_are_chosen(
     sizes: list[int] = []
     answer = provider.answer_batch
 
-    def count(model: Any, tokenizer: Any, chats: list[Any], *, max_new_tokens: int) -> Any:
+    def count(model: Any, tokenizer: Any, chats: list[Any], **options: Any) -> Any:
         sizes.append(len(chats))
-        return answer(model, tokenizer, chats, max_new_tokens=max_new_tokens)
+        return answer(model, tokenizer, chats, **options)
 
     monkeypatch.setattr(provider, "answer_batch", count)
     write_rows(data_dir / "ifeval" / "input_data.jsonl", [{**IFEVAL_ROWS[0], "key": key} for key in range(50)])
@@ -287,6 +288,86 @@ def test_any_answer_gets_a_score(data_dir: Path, tmp_path: Path, text: str) -> N
     assert read_results(tmp_path / "out")["ifeval"]["num_cases"] == len(IFEVAL_ROWS)
 
 
+@pytest.mark.parametrize("code_of_error", [400, "context_length_exceeded"], ids=["vLLM", "OpenAI"])
+def test_a_prompt_too_long_for_the_server_is_left_out(data_dir: Path, tmp_path: Path, code_of_error: int | str) -> None:
+    def refuse(messages: list[dict[str, Any]]) -> dict[str, Any]:
+        message = "This model's maximum context length is 8 tokens. However, you requested 12 tokens. 1: yes"
+        return {"status": 400, "error": {"message": message, "code": code_of_error, "type": "BadRequestError"}}
+
+    with serve(refuse) as (url, _):
+        code = main(command("some-model", data_dir, tmp_path / "out", "--url", url))
+
+    assert code == 0
+    entry = read_results(tmp_path / "out")["ifeval"]
+    assert (entry["num_cases"], entry["num_left_out"]) == (0, len(IFEVAL_ROWS))
+
+
+def test_a_model_that_only_calls_tools_has_said_nothing(data_dir: Path, tmp_path: Path) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+    with serve(lambda _: {"content": None, "tool_calls": [call]}) as (url, asked):
+        code = main(command("some-model", data_dir, tmp_path / "out", "--url", url))
+
+    assert (code, len(asked)) == (0, len(IFEVAL_ROWS))
+    assert [sample["answers"] for sample in read_samples(tmp_path / "out", "ifeval")] == [[""]] * len(IFEVAL_ROWS)
+
+
+def test_one_task_that_breaks_off_does_not_end_the_others(
+    base_folder: Path, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    tokenizer = chatml()
+    tokenizer.chat_template = refusal + str(tokenizer.chat_template)
+    tokenizer.save_pretrained(base_folder)
+
+    code = main(command(base_folder, data_dir, tmp_path / "out", tasks="sys_ifeval,ifeval"))
+
+    assert code == 2
+    assert "no system role" in capsys.readouterr().err.splitlines()[-1]
+    assert "no system role" in read_results(tmp_path / "out")["sys_ifeval"]["skipped"]
+    assert "metrics" in read_results(tmp_path / "out")["ifeval"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([IFEVAL_ROWS[0], IFEVAL_ROWS[0]], "two cases that are called 7"),
+        ([{**IFEVAL_ROWS[0], "prompt": 5}], "case 7 of ifeval: content of message 0 must be text"),
+        ([{**IFEVAL_ROWS[0], "kwargs": [{"nothing": 1}]}], "punctuation:no_comma does not take"),
+        ([{**IFEVAL_ROWS[0], "kwargs": 3}], "row 7 of IFEval must have"),
+    ],
+)
+def test_data_that_cannot_be_asked_are_named(
+    base_folder: Path,
+    data_dir: Path,
+    tmp_path: Path,
+    rows: list[dict[str, Any]],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_rows(data_dir / "ifeval" / "input_data.jsonl", rows)
+
+    code = main(command(base_folder, data_dir, tmp_path / "out"))
+
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_interrupted_evaluation_says_so_in_one_line(base_folder: Path, data_dir: Path, tmp_path: Path) -> None:
+    words = command(base_folder, data_dir, tmp_path / "out", tasks="rules")
+    process = subprocess.Popen([sys.executable, "-m", "calyrex", *words], stderr=subprocess.PIPE, text=True)
+    logs = tmp_path / "out" / "logs"
+    while process.poll() is None and not list(logs.glob("*.eval")):
+        time.sleep(0.05)
+
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "calyrex: interrupted"
+
+
 def test_a_server_that_does_not_answer_is_one_line(
     data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,7 +376,7 @@ def test_a_server_that_does_not_answer_is_one_line(
     code = main(command("some-model", data_dir, tmp_path / "out", "--url", "http://127.0.0.1:9/v1"))
 
     assert code == 2
-    assert "a server did not answer" in capsys.readouterr().err.splitlines()[-1]
+    assert "a server gave no answer" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

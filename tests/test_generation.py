@@ -7,11 +7,12 @@ import torch
 from peft import get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import CompileConfig, DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from calyrex.cache import SystemCacheLayer
 from calyrex.config import CalyrexConfig
 from calyrex.context import Request
-from calyrex.generation import answer_chats
+from calyrex.generation import RoomyLayer, answer_chats
 from calyrex.span import encode_chat
 from chat_tokenizers import chatml
 from tiny import ARCHITECTURES, batch, tiny_anchored, tiny_base, train_blocks
@@ -376,3 +377,23 @@ def test_many_chats_are_answered_as_each_alone(blocks):
 
     assert len({len(answer) for answer in alone}) > 2
     assert together == tokenizer.batch_decode(alone, skip_special_tokens=True)
+
+
+def test_a_layer_with_room_holds_what_a_plain_one_holds() -> None:
+    generator = torch.Generator().manual_seed(0)
+    new = [torch.randn(2, 3, 2, count, 4, generator=generator) for count in (5, 1, 70, 1, 1)]
+    layers = (RoomyLayer(), DynamicLayer())
+
+    for layer in layers:
+        layer.update(*new[0])
+        layer.update(*new[1])
+        layer.crop(-2)
+        layer.update(*new[2])
+        layer.update(*new[3])
+        layer.batch_select_indices(torch.tensor([2, 0]))
+        layer.update(*new[4][:, :2])
+
+    roomy, plain = layers
+    assert torch.equal(roomy.keys, plain.keys)
+    assert torch.equal(roomy.values, plain.values)
+    assert roomy.get_seq_length() == plain.get_seq_length() == 76

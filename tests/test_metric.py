@@ -56,3 +56,31 @@ def test_the_same_cases_give_the_same_interval_twice() -> None:
     values = [math.sin(number) for number in range(50)]
 
     assert mean(values) == mean(values)
+
+
+def test_cases_that_belong_together_are_drawn_together() -> None:
+    flags = [rule % 2 == 0 for rule in range(20) for _ in range(10)]
+    rules = [rule for rule in range(20) for _ in range(10)]
+    rates = np.array(flags, dtype=float).reshape(20, 10).mean(axis=1)
+    draws = np.random.default_rng(0).integers(20, size=(2000, 20))
+    expected = np.quantile([rates[draw].mean() for draw in draws], [0.025, 0.975])
+
+    metric = share(flags, rules)
+
+    assert (metric.low, metric.high) == pytest.approx(tuple(expected))
+    assert metric.n == 200
+    assert metric.high - metric.low > 2 * (share(flags).high - share(flags).low)
+
+
+def test_clusters_that_all_agree_still_have_an_interval() -> None:
+    metric = share([False] * 30, [number // 10 for number in range(30)])
+
+    assert (metric.value, metric.low) == (0.0, 0.0)
+    assert metric.high == share([False] * 3).high
+
+
+@pytest.mark.parametrize("n", range(1, 60))
+def test_intervals_stay_within_0_and_1(n: int) -> None:
+    assert share([False] * n).low == 0.0
+    assert share([True] * n).high == pytest.approx(1.0)
+    assert share([True] * n).high <= 1.0

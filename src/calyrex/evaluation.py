@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import Progress
 
-from calyrex.benchmarks.benchmark import Benchmark, Case, Scored
+from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, check_cases
 from calyrex.benchmarks.fidelity import FIDELITY
 from calyrex.benchmarks.harness import evaluate_mmlu
 from calyrex.benchmarks.losses import measure_losses
-from calyrex.benchmarks.mmlu import LICENCE, MEASURES, NAME, ORIGIN, load_questions, summarise_mmlu
-from calyrex.benchmarks.registry import BENCHMARKS, choose_tasks
+from calyrex.benchmarks.mmlu import LICENCE, NAME, ORIGIN, load_questions, summarise_mmlu
+from calyrex.benchmarks.registry import BENCHMARKS, benchmark_versions, choose_tasks
 from calyrex.benchmarks.results import Results
 from calyrex.benchmarks.running import run_benchmark
 from calyrex.benchmarks.source import Source
@@ -35,35 +35,41 @@ Loaded = TypeVar("Loaded")
 def evaluate(options: EvalOptions) -> Path:
     """Run benchmarks and write ``results.json``, ``table.md``, all samples and Inspect's logs.
 
-    A task that cannot be evaluated, for want of its data or of a judge, is skipped with the reason; the others run.
+    A task that cannot be evaluated is skipped with the reason, and the others run.
 
     Returns:
         The output folder.
 
     Raises:
-        CalyrexError: A task is unknown, the model cannot be loaded or reached, the folder is of another evaluation,
-            or no task could be evaluated.
+        CalyrexError: A task is unknown, the model cannot be loaded, the folder is of another evaluation; or, when the
+            others are done, a task broke off, or none could be evaluated for want of data or of a judge.
     """
     tasks = choose_tasks(options.tasks)
     folder = Path(options.output_dir)
+    data_dir = Path(options.data_dir).absolute() if options.data_dir is not None else None
+    options = dataclasses.replace(options, output_dir=folder, data_dir=data_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), make_progress() as progress:
         subject = open_subject(options)
         settings = {name: getattr(options, name) for name in ("data_dir", "limit", "system", "seed")}
-        results = Results(folder, {"identity": {**subject.identity, **settings}, "versions": versions()})
+        results = Results(
+            folder, {"identity": {**subject.identity, **settings}, "versions": {**versions(), **benchmark_versions()}}
+        )
         save_options(options, folder / "options.yaml")
         evaluation = _Evaluation(options, subject, results, progress)
         for task in tasks:
             evaluation.run(task)
             write_table(folder / "table.md", results)
     print_table(Console(), results, folder)
+    if evaluation.broken_off:
+        raise evaluation.broken_off[0]
     if not any("metrics" in results.entries[task] for task in tasks):
         raise CalyrexError(f"no task could be evaluated: {results.entries[tasks[0]]['skipped']}")
     return folder
 
 
-class _Skipped(Exception):
-    """A task cannot be evaluated; the text says why."""
+class _Skipped(CalyrexError):
+    """What a task needs is not there; the text says what."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,17 +80,20 @@ class _Evaluation:
     subject: Subject
     results: Results
     progress: Progress
+    broken_off: list[CalyrexError] = dataclasses.field(default_factory=list)
 
     def run(self, task: str) -> None:
         """Evaluate a task, or say why not."""
-        if self.results.is_done(task, self.options.judge):
+        if self.results.is_done(task, self._judge_name):
             return
         started = time.monotonic()
         try:
             record = self._run_mmlu() if task == NAME else self._run_benchmark(BENCHMARKS[task])
-        except _Skipped as reason:
+        except CalyrexError as reason:
             _logger.warning("%s is skipped: %s", task, reason)
             self.results.skip(task, str(reason))
+            if not isinstance(reason, _Skipped):
+                self.broken_off.append(reason)
             return
         self.results.add(task, {**record, "seconds": round(time.monotonic() - started, 1)})
 
@@ -92,7 +101,7 @@ class _Evaluation:
         is_judged = benchmark.questions is not None
         if is_judged and self.subject.judge is None:
             raise _Skipped("it needs a judge model: give --judge and --judge-url")
-        cases = self._load(lambda: benchmark.load(self._source))
+        cases = self._load(lambda: check_cases(benchmark.name, benchmark.load(self._source)))
         cases = [_with_system(case, self.options.system) for case in self._choose(cases)]
         bar = self.progress.add_task(benchmark.name, total=len(cases))
         outcome = run_benchmark(
@@ -109,17 +118,17 @@ class _Evaluation:
             "metrics": benchmark.summarise(scored) if scored else {},
             "num_cases": len(scored),
             "num_left_out": len(outcome.left_out),
-            **({"judge": self.options.judge} if is_judged else {}),
-            "measures": benchmark.measures,
             "origin": benchmark.origin,
             "licence": benchmark.licence,
+            **({"judge": self._judge_name} if is_judged else {}),
         }
 
     def _run_mmlu(self) -> dict[str, Any]:
         local = self.subject.local
         if local is None:
             raise _Skipped("it needs log-likelihoods, which a served model does not give")
-        questions = self._load(lambda: load_questions(self._source, limit=self.options.limit))
+        questions = self._load(lambda: load_questions(self._source))
+        questions = self._choose(questions)
         bar = self.progress.add_task(NAME, total=len(questions))
         scored = evaluate_mmlu(
             local.model,
@@ -134,10 +143,13 @@ class _Evaluation:
             "metrics": summarise_mmlu(scored) if scored else {},
             "num_cases": len(scored),
             "num_left_out": len(questions) - len(scored),
-            "measures": MEASURES,
             "origin": ORIGIN,
             "licence": LICENCE,
         }
+
+    @property
+    def _judge_name(self) -> str | None:
+        return f"{self.options.judge} at {self.options.judge_url}" if self.options.judge else None
 
     @property
     def _source(self) -> Source:
@@ -149,8 +161,8 @@ class _Evaluation:
         except CalyrexError as error:
             raise _Skipped(str(error)) from error
 
-    def _choose(self, cases: list[Case]) -> list[Case]:
-        """Return the fixed random subset of the cases that is asked."""
+    def _choose(self, cases: list[Loaded]) -> list[Loaded]:
+        """Return the fixed random subset that is asked."""
         if self.options.limit is None or self.options.limit >= len(cases):
             return cases
         chosen = random.Random(self.options.seed).sample(range(len(cases)), self.options.limit)

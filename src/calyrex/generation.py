@@ -1,7 +1,7 @@
 """Answers to many chats, in batches of similar length."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from peft import PeftModel
@@ -27,15 +27,15 @@ class RoomyLayer(DynamicLayer):
         """Append keys and values, ``[B, K, T, D]`` each, and return all so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._rooms = {"keys": self.keys, "values": self.values}
-        self.keys = self._append("keys", self.keys, key_states)
-        self.values = self._append("values", self.values, value_states)
-        return self.keys, self.values
+            self._rooms: dict[str, Tensor] = {}
+        self.keys = keys = self._append("keys", cast(Tensor, self.keys), key_states)
+        self.values = values = self._append("values", cast(Tensor, self.values), value_states)
+        return keys, values
 
     def _append(self, name: str, seen: Tensor, new: Tensor) -> Tensor:
         start = seen.shape[-2] if seen.numel() else 0
         end = start + new.shape[-2]
-        room = self._rooms[name]
+        room = self._rooms.get(name, new[:, :, :0])
         is_ours = start > 0 and room.data_ptr() == seen.data_ptr()  # not after rows were selected
         if not is_ours or room.shape[-2] < end:
             room = new.new_empty(*new.shape[:2], end + _ROOM, new.shape[3])
@@ -101,6 +101,7 @@ def answer_batch(
     chats: Sequence[Sequence[Message]],
     *,
     max_new_tokens: int,
+    is_cancelled: Callable[[], bool] = lambda: False,
 ) -> list[Generated]:
     """Answer the last user turn of each chat greedily, all chats in one batch.
 
@@ -109,9 +110,10 @@ def answer_batch(
         tokenizer: its tokenizer.
         chats: messages of each chat, the last one from the user.
         max_new_tokens: longest answer in tokens.
+        is_cancelled: asked every few tokens whether the answers are not wanted any more.
     """
     encoded = encode_chat(tokenizer, [list(chat) for chat in chats]).to(model.device)
-    rows = _generate(model, encoded, max_new_tokens, tokenizer.pad_token_id)
+    rows = _generate(model, encoded, max_new_tokens, tokenizer.pad_token_id, is_cancelled)
     texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
     answers: list[Generated] = []
     for prompt, tokens, text in zip(encoded["attention_mask"], rows, texts, strict=True):
@@ -128,7 +130,11 @@ def context_length(model: PreTrainedModel | PeftModel) -> int | None:
 
 
 def _generate(
-    model: PreTrainedModel | PeftModel, encoded: BatchEncoding, max_new_tokens: int, pad_token_id: int
+    model: PreTrainedModel | PeftModel,
+    encoded: BatchEncoding,
+    max_new_tokens: int,
+    pad_token_id: int,
+    is_cancelled: Callable[[], bool],
 ) -> list[list[int]]:
     """Continue rows greedily, a few tokens at a time, so that rows that have ended leave the batch.
 
@@ -138,7 +144,7 @@ def _generate(
     input_ids, attention_mask, system_mask = (encoded[name] for name in ("input_ids", "attention_mask", "system_mask"))
     has_blocks = isinstance(model, PeftModel) and isinstance(model.base_model, CalyrexModel)
     cache = DynamicCache(config=model.config)
-    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]  # type: ignore[no-untyped-call]
     answers: list[list[int]] = [[] for _ in input_ids]
     rows = torch.arange(len(input_ids), device=input_ids.device)
     for start in range(0, max_new_tokens, _STEP):
@@ -159,7 +165,7 @@ def _generate(
         for row, tokens in zip(rows.tolist(), new.tolist(), strict=True):
             answers[row] += tokens
         going = ~torch.isin(new, torch.tensor(end_ids(model), device=new.device)).any(dim=1)
-        if not bool(going.any()):
+        if not bool(going.any()) or is_cancelled():
             break
         cache.batch_select_indices(going.nonzero()[:, 0])
         rows, input_ids, system_mask = rows[going], input_ids[going], system_mask[going]

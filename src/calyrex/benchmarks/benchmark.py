@@ -6,6 +6,8 @@ from typing import Any
 
 from calyrex.benchmarks.metric import Metric
 from calyrex.benchmarks.source import Source
+from calyrex.conversation import check_messages
+from calyrex.errors import CalyrexError
 from calyrex.masking import Message
 
 Verdict = Mapping[str, bool | float]
@@ -21,12 +23,39 @@ class Case:
         messages: The conversation in OpenAI's format, the last message from the user.
         reference: What the verdict needs to know, as JSON values.
         answers_each_turn: Whether the model answers every user turn, one after the other; else only the last.
+        shares: What it shares with other cases, such as their rule, so that they are not independent; intervals then
+            count what is shared. None where it shares nothing.
     """
 
     id: str
     messages: list[Message]
     reference: dict[str, Any] = field(default_factory=dict)
     answers_each_turn: bool = False
+    shares: str | None = None
+
+
+def check_cases(name: str, cases: list[Case]) -> list[Case]:
+    """Return the cases of a benchmark if a model can be asked all of them.
+
+    Raises:
+        CalyrexError: There is none, two have the same name, or the messages of one are no conversation that ends
+            with the user.
+    """
+    if not cases:
+        raise CalyrexError(f"the data of {name} hold no case")
+    seen: set[str] = set()
+    for case in cases:
+        if case.id in seen:
+            raise CalyrexError(f"the data of {name} hold two cases that are called {case.id}")
+        seen.add(case.id)
+        try:
+            check_messages(case.messages)
+        except CalyrexError as error:
+            raise CalyrexError(f"case {case.id} of {name}: {error}") from error
+        roles = [message["role"] for message in case.messages]
+        if roles[-1] != "user" or not set(roles) <= {"system", "user", "assistant"}:
+            raise CalyrexError(f"case {case.id} of {name} must end with the user and hold no tools, got {roles}")
+    return cases
 
 
 @dataclass(frozen=True)
@@ -44,6 +73,11 @@ class Scored:
     answers: list[str]
     verdict: Verdict
     num_prompt_tokens: int = 0
+
+
+def clusters_of(scored: Sequence[Scored]) -> list[str]:
+    """Return what each case shares with others, its own name where nothing; as ``metric.share`` takes it."""
+    return [one.case.shares or one.case.id for one in scored]
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
-from calyrex.benchmarks.metric import Metric, mean, share
+from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clusters_of
+from calyrex.benchmarks.metric import Metric, mean, ratio, share
 from calyrex.benchmarks.source import Source
 from calyrex.data.rules import TEST_SEED_OFFSET
 from calyrex.data.rules.attacks import SHOTS, attack_names, word_attack
@@ -98,15 +98,17 @@ def summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
     attacked = [item for item in scored if item.verdict["attack_shaped"]]
     plain = [item for item in scored if not item.verdict["attack_shaped"]]
     figures = {
-        "helpful_rate": share(item.verdict["helpful"] for item in scored),
+        "helpful_rate": share((item.verdict["helpful"] for item in scored), clusters_of(scored)),
         "helpful_plain": share(item.verdict["helpful"] for item in plain),
         "helpful_attack_shaped": share(item.verdict["helpful"] for item in attacked),
     }
-    measured = [item.verdict for item in scored if "loss" in item.verdict and "base_loss" in item.verdict]
+    measured = [item for item in scored if "loss" in item.verdict and "base_loss" in item.verdict]
     if measured:
-        figures["loss"] = mean(verdict["loss"] for verdict in measured)
-        figures["base_loss"] = mean(verdict["base_loss"] for verdict in measured)
-        figures["loss_difference"] = mean(verdict["loss"] - verdict["base_loss"] for verdict in measured)
+        losses = [(float(item.verdict["loss"]), float(item.verdict["base_loss"])) for item in measured]
+        pairs = clusters_of(measured)
+        figures["loss"] = mean((loss for loss, _ in losses), pairs)
+        figures["base_loss"] = mean((base_loss for _, base_loss in losses), pairs)
+        figures["loss_difference"] = ratio([(loss - base_loss, 1.0) for loss, base_loss in losses], pairs)
     return figures
 
 
@@ -122,6 +124,7 @@ def _make_twins(rng: random.Random, number: int, question: Question) -> list[Cas
             id=f"fidelity-{number}-{'plain' if name is None else 'attack-shaped'}",
             messages=[system, {"role": "user", "content": text}],
             reference={"facts": _spell(question.short), "attack": name, "answer": question.answer},
+            shares=f"fidelity-{number}",
         )
         for name, text in texts.items()
     ]

@@ -91,6 +91,11 @@ class HarnessModel(HFLM):  # type: ignore[misc] # lm-eval is not typed
         self.heads[text] = Head(encoded["input_ids"][0, :end].tolist(), tuple(system_mask[:end]))
         return text
 
+    def loglikelihood(self, requests: list[Any], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
+        """Answer requests; the progress is shown by the caller."""
+        answers: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=True)
+        return answers
+
     def _model_call(self, inps: Tensor, attn_mask: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """Run the model on ``[B, T]`` int64 ids, padded on the right."""
         if not self.has_blocks:

@@ -12,7 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
+from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clusters_of
 from calyrex.benchmarks.metric import Metric, Sums, of_sums, ratio, share
 from calyrex.benchmarks.sentences import provide_sentence_splitter
 from calyrex.benchmarks.source import Hub, Source, read_objects
@@ -61,14 +61,14 @@ def score_ifeval(case: Case, answers: Sequence[str]) -> Verdict:
 
 def summarise_ifeval(scored: Sequence[Scored]) -> dict[str, Metric]:
     """Return the four figures of the paper, and the mean of the strict ones first."""
-    verdicts = [one.verdict for one in scored]
+    verdicts, clusters = [one.verdict for one in scored], clusters_of(scored)
     counts = [(float(v["strict"]), 1.0, float(v["num_strict"]), float(v["num_instructions"])) for v in verdicts]
     return {
-        "average": of_sums(counts, _average),
-        "prompt_strict": share(verdict["strict"] for verdict in verdicts),
-        "instruction_strict": ratio([(strict, given) for _, _, strict, given in counts]),
-        "prompt_loose": share(verdict["loose"] for verdict in verdicts),
-        "instruction_loose": ratio([(float(v["num_loose"]), float(v["num_instructions"])) for v in verdicts]),
+        "average": of_sums(counts, _average, clusters),
+        "prompt_strict": share((verdict["strict"] for verdict in verdicts), clusters),
+        "instruction_strict": ratio([(strict, given) for _, _, strict, given in counts], clusters),
+        "prompt_loose": share((verdict["loose"] for verdict in verdicts), clusters),
+        "instruction_loose": ratio([(float(v["num_loose"]), float(v["num_instructions"])) for v in verdicts], clusters),
     }
 
 
@@ -132,8 +132,8 @@ def _average(sums: Sums) -> Sums:
 
 def _make_case(row: dict[str, Any], messages: Any) -> Case:
     missing = [field for field in _FIELDS if row.get(field) is None]
-    is_chat = isinstance(messages, list) and all(isinstance(message, dict) for message in messages) and messages
-    if missing or not is_chat or len(row["kwargs"]) != len(row["instruction_id_list"]):
+    is_chat = isinstance(messages, list) and all({"role", "content"} <= set(message) for message in messages)
+    if missing or not is_chat or not _is_paired(row["instruction_id_list"], row["kwargs"]):
         raise CalyrexError(
             f"row {row.get('key')} of IFEval must have {', '.join(_FIELDS)} and messages, and as many kwargs as "
             "instructions: get the original file"
@@ -141,8 +141,24 @@ def _make_case(row: dict[str, Any], messages: Any) -> Case:
     unknown = set(row["instruction_id_list"]) - set(lm_eval_checks().instructions_registry.INSTRUCTION_DICT)
     if unknown:
         raise CalyrexError(f"row {row['key']} of IFEval has an instruction that lm-eval does not know: {min(unknown)}")
+    for name, arguments in zip(row["instruction_id_list"], row["kwargs"], strict=True):
+        _check_arguments(str(row["key"]), name, arguments)
     chat = [{"role": message["role"], "content": message["content"]} for message in messages]
     return Case(str(row["key"]), chat, {field: row[field] for field in _FIELDS})
+
+
+def _is_paired(names: Any, arguments: Any) -> bool:
+    is_list = isinstance(names, list) and isinstance(arguments, list) and len(names) == len(arguments)
+    return is_list and all(isinstance(name, str) for name in names)
+
+
+def _check_arguments(key: str, name: str, arguments: Any) -> None:
+    """Make sure that a check of lm-eval takes its arguments, which it says only when it runs."""
+    check = lm_eval_checks().instructions_registry.INSTRUCTION_DICT[name](name)
+    try:
+        check.build_description(**{argument: value for argument, value in arguments.items() if value})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CalyrexError(f"row {key} of IFEval: {name} does not take {arguments!r} ({error})") from error
 
 
 IFEVAL = Benchmark(

@@ -23,7 +23,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
+from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clusters_of
 from calyrex.benchmarks.metric import Metric, share
 from calyrex.benchmarks.react import judge_answer
 from calyrex.benchmarks.source import Source
@@ -162,6 +162,7 @@ def _make_case(
             "attacker_instruction": row["Attacker Instruction"],
         },
         answers_each_turn=True,
+        shares=name.replace("-enhanced-", "-base-"),  # the same case, with and without the urging
     )
 
 
@@ -192,23 +193,22 @@ def _summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
     stealing = [row for row in scored if row.case.id.startswith("ds-")]
     metrics = {
         "attack_success_valid": _valid_share(scored),
-        "attack_success_all": share(row.verdict["succeeded"] for row in scored),
-        "valid_rate": share(row.verdict["valid"] for row in scored),
+        "attack_success_all": share((row.verdict["succeeded"] for row in scored), clusters_of(scored)),
+        "valid_rate": share((row.verdict["valid"] for row in scored), clusters_of(scored)),
     }
     for attack, name in _ATTACKS.items():
         for setting in _SETTINGS:
             part = [row for row in scored if row.case.id.startswith(f"{attack}-{setting}-")]
             metrics[f"{name}_{setting}"] = _valid_share(part)
-    metrics["first_step"] = share(
-        row.verdict["first_step"] for row in stealing if row.verdict["valid"] or row.verdict["first_step"]
-    )
+    tried = [row for row in stealing if row.verdict["valid"] or row.verdict["first_step"]]
+    metrics["first_step"] = share((row.verdict["first_step"] for row in tried), clusters_of(tried))
     metrics["second_step"] = _valid_share(stealing, lambda verdict: bool(verdict["first_step"]))
     return metrics
 
 
 def _valid_share(scored: Sequence[Scored], counts: Callable[[Verdict], bool] = lambda verdict: True) -> Metric:
-    verdicts = [row.verdict for row in scored if row.verdict["valid"] and counts(row.verdict)]
-    return share(verdict["succeeded"] for verdict in verdicts)
+    valid = [row for row in scored if row.verdict["valid"] and counts(row.verdict)]
+    return share((row.verdict["succeeded"] for row in valid), clusters_of(valid))
 
 
 INJECAGENT = Benchmark(

@@ -71,7 +71,7 @@ def _lengthen(case: Case, turns: Sequence[tuple[Message, Message]], length: int,
         num_tokens += sum(len(message["content"]) // _CHARACTERS_PER_TOKEN + _TURN_TOKENS for message in turn)
         position += 1
     messages = [*case.messages[:-1], *filling, case.messages[-1]]
-    return Case(f"{case.id}/{length}", messages, {**case.reference, "length": length})
+    return Case(f"{case.id}/{length}", messages, {**case.reference, "length": length}, shares=case.id)
 
 
 LONG_IFEVAL = Benchmark(

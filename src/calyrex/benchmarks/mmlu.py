@@ -13,7 +13,6 @@ Source: Hendrycks et al., "Measuring massive multitask language understanding", 
 """
 
 import csv
-import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,6 @@ from calyrex.benchmarks.source import Hub, Source
 from calyrex.errors import CalyrexError
 
 NAME = "mmlu"
-MEASURES = "knowledge: four choices in 57 subjects, by log-likelihood"
 ORIGIN = "MMLU (arXiv 2009.03300) through lm-eval's tasks mmlu and mmlu_continuation"
 LICENCE = "MIT"
 FOLDER = "mmlu/test"
@@ -55,21 +53,16 @@ class Question(NamedTuple):
         return self.id.partition("/")[0]
 
 
-def load_questions(source: Source, *, limit: int | None = None) -> list[Question]:
-    """Return the questions of all subjects, or some of them that are drawn with the source's seed.
+def load_questions(source: Source) -> list[Question]:
+    """Return the questions of all subjects.
 
     Args:
         source: Where the data are: ``mmlu/test/<subject>_test.csv`` with or without a header, or the hub.
-        limit: How many questions at most.
 
     Raises:
         CalyrexError: lm-eval is not installed, the data are missing, or a row is wrong.
     """
-    questions = list(_read_folder(source) if source.data_dir else _read_hub(source))
-    if limit is None or limit >= len(questions):
-        return questions
-    chosen = random.Random(source.seed).sample(range(len(questions)), limit)
-    return [questions[at] for at in sorted(chosen)]
+    return list(_read_folder(source) if source.data_dir else _read_hub(source))
 
 
 def summarise_mmlu(scored: Sequence[Scored]) -> dict[str, Metric]:

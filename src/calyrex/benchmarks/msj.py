@@ -24,7 +24,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
+from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clusters_of
 from calyrex.benchmarks.metric import Metric, share, slope
 from calyrex.benchmarks.source import Source
 from calyrex.data.rules.families import FAMILIES
@@ -68,6 +68,7 @@ def _make_cases(name: str, number: int, seed: int) -> list[Case]:
                 "arguments": list(rule.arguments),
                 "question": question.text,
             },
+            shares=f"{name}-{number}",
         )
         for shots in SHOTS
     ]
@@ -108,9 +109,10 @@ def _score(case: Case, answers: Sequence[str]) -> Verdict:
 def _summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
     outcomes = [(row.case.reference["shots"], row.verdict["broken"]) for row in scored]
     attacks = [(shots, is_broken) for shots, is_broken in outcomes if shots]
+    rules = clusters_of([row for row in scored if row.case.reference["shots"]])
     metrics = {
-        "attack_success": share(is_broken for _, is_broken in attacks),
-        "slope": slope([(math.log2(shots), float(is_broken)) for shots, is_broken in attacks]),
+        "attack_success": share((is_broken for _, is_broken in attacks), rules),
+        "slope": slope([(math.log2(shots), float(is_broken)) for shots, is_broken in attacks], rules),
     }
     for level in SHOTS:
         metrics[f"attack_success_{level}"] = share(is_broken for shots, is_broken in outcomes if shots == level)

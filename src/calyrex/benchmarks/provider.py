@@ -3,6 +3,7 @@
 Samples wait until all that can ask have asked; then those of similar length are answered together, the longest first.
 """
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.to_thread
-from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage, modelapi
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    GenerateConfig,
+    ModelAPI,
+    ModelOutput,
+    ModelUsage,
+    modelapi,
+)
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from calyrex.base import base_sizes
@@ -145,14 +154,23 @@ class LocalModel(ModelAPI):
             num_waiting = len(self._pending)
             await anyio.sleep(_QUIET_S)
         group = _choose_group(self._pending, self._batch_tokens)
-        answers = await anyio.to_thread.run_sync(self._answer, group, abandon_on_cancel=True)
+        cancelled = threading.Event()
+        try:
+            answers = await anyio.to_thread.run_sync(self._answer, group, cancelled, abandon_on_cancel=True)
+        finally:
+            cancelled.set()
         for request, answer in zip(group, answers, strict=True):
             request.answer = answer
             self._pending.remove(request)
 
-    def _answer(self, group: Sequence["_Request"]) -> list[Generated]:
-        messages = [request.messages for request in group]
-        return answer_batch(self.model, self.tokenizer, messages, max_new_tokens=group[0].max_new_tokens)
+    def _answer(self, group: Sequence["_Request"], cancelled: threading.Event) -> list[Generated]:
+        return answer_batch(
+            self.model,
+            self.tokenizer,
+            [request.messages for request in group],
+            max_new_tokens=group[0].max_new_tokens,
+            is_cancelled=cancelled.is_set,
+        )
 
 
 @dataclass(eq=False)
@@ -175,7 +193,7 @@ def _choose_group(pending: Sequence[_Request], batch_tokens: int) -> list[_Reque
 
 
 def _plain(message: ChatMessage) -> Message:
-    if message.role == "tool" or getattr(message, "tool_calls", None):
+    if message.role == "tool" or (isinstance(message, ChatMessageAssistant) and message.tool_calls):
         raise CalyrexError("models in this process call no tools; use a served model for conversations with tool calls")
     return {"role": message.role, "content": message.text}
 

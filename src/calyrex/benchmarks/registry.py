@@ -1,5 +1,6 @@
 """All benchmarks and suites by name."""
 
+import importlib.metadata
 from collections.abc import Sequence
 
 from calyrex.benchmarks.benchmark import Benchmark
@@ -50,6 +51,11 @@ SUITES: dict[str, tuple[str, ...]] = {
     "capability": ("mmlu", "gsm8k", "squad", "glaive", "fidelity"),
     "all": (*BENCHMARKS, MMLU),
 }
+
+
+def benchmark_versions() -> dict[str, str]:
+    """Return the versions of the libraries that verdicts depend on."""
+    return {name: importlib.metadata.version(name) for name in ("inspect-ai", "langdetect", "lm-eval", "nltk")}
 
 
 def choose_tasks(names: Sequence[str]) -> list[str]:

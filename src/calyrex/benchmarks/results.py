@@ -58,9 +58,10 @@ class Results:
         return "metrics" in entry and entry.get("judge") in (None, judge or entry.get("judge"))
 
     def skip(self, task: str, reason: str) -> None:
-        """Record why a task could not be evaluated."""
-        self.entries[task] = {"skipped": reason}
-        self._write()
+        """Record why a task could not be evaluated, unless it was by an earlier start."""
+        if "metrics" not in self.entries.get(task, {}):
+            self.entries[task] = {"skipped": reason}
+            self._write()
 
     def add(self, task: str, record: Mapping[str, Any]) -> None:
         """Record a task: its ``metrics``, the headline first, and what else to say of it."""
@@ -90,7 +91,10 @@ class Results:
             return {}
         try:
             entries = json.loads(self.path.read_text(encoding="utf-8"))
+            is_sound = not isinstance(entries, dict) or all(map(_is_entry, entries.values()))
         except ValueError:
+            is_sound = False
+        if not is_sound:
             aside = self.path.with_name(f"{RESULTS}.damaged")
             os.replace(self.path, aside)
             _logger.warning("%s is damaged and now called %s; answers are kept apart and used again", self.path, aside)
@@ -107,6 +111,18 @@ class Results:
 
     def _write(self) -> None:
         _replace(self.path, json.dumps(self.entries, indent=2, ensure_ascii=False) + "\n")
+
+
+def _is_entry(entry: object) -> bool:
+    """Tell whether a value of ``results.json`` can be of ours: what is run, a task skipped or one with figures."""
+    if not isinstance(entry, dict):
+        return True  # of another program, which is not ours to set aside
+    figures = entry.get("metrics", {})
+    is_figures = isinstance(figures, dict) and all(isinstance(figure, dict) for figure in figures.values())
+    return is_figures and all(
+        set(figure) == set(Metric._fields) and all(isinstance(n, int | float | None) for n in figure.values())
+        for figure in figures.values()
+    )
 
 
 def _replace(path: Path, text: str) -> None:

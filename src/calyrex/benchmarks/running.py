@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import NamedTuple
 
 import inspect_ai
 from inspect_ai.log import EvalLog, list_eval_logs
+from inspect_ai.model import CachePolicy
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored
 from calyrex.benchmarks.subject import Subject
 from calyrex.benchmarks.tasks import make_task, read_sample
 from calyrex.errors import CalyrexError
+
+_logger = logging.getLogger(__name__)
 
 
 class Outcome(NamedTuple):
@@ -53,9 +57,9 @@ def run_benchmark(
     """
     _remove_logs(logs, benchmark.name)
     failures: list[CalyrexError] = []
-    task = make_task(benchmark, cases, subject.judge, on_case, failures)
+    task = make_task(benchmark, cases, subject.judge, on_case, failures, CachePolicy(expiry=None))
     with _answers_kept_in(answers):
-        (log,) = inspect_ai.eval(
+        written = inspect_ai.eval(
             task,
             model=subject.model,
             display="none",
@@ -65,23 +69,35 @@ def run_benchmark(
             max_samples=len(cases),
             score_display=False,
         )
-    return _read_log(log, cases, failures, is_local=subject.local is not None and benchmark.questions is None)
+    if not written:
+        raise KeyboardInterrupt  # Inspect swallows it
+    if not any(path.is_file() for path in answers.rglob("*")):
+        _logger.warning("answers could not be kept in %s: a run that is stopped begins anew", answers)
+    return _read_log(written[0], cases, failures)
 
 
-def _read_log(log: EvalLog, cases: Sequence[Case], failures: Sequence[CalyrexError], *, is_local: bool) -> Outcome:
+def _read_log(log: EvalLog, cases: Sequence[Case], failures: Sequence[CalyrexError]) -> Outcome:
     if failures:
         raise failures[0]
     if log.status == "cancelled":
         raise KeyboardInterrupt
     if log.status != "success":
-        message = log.error.message if log.error else log.status
-        if is_local:
-            raise RuntimeError(log.error.traceback if log.error else message)
-        raise CalyrexError(f"a server did not answer ({message}); what it has answered is kept: run the command again")
+        raise _explain(log)
     samples = {str(sample.id): sample for sample in log.samples or []}
     scored = [read_sample(samples[case.id], case) for case in cases]
     left_out = [case for case, one in zip(cases, scored, strict=True) if one is None]
     return Outcome([one for one in scored if one is not None], left_out)
+
+
+def _explain(log: EvalLog) -> Exception:
+    """Return what ended a run: a server, the disk, or a mistake of ours with its traceback."""
+    message, trace = (log.error.message, log.error.traceback) if log.error else (log.status, log.status)
+    text = " ".join(message.split())[:300]
+    if re.search(r"\b(openai|httpx2?)\b", trace):
+        return CalyrexError(f"a server gave no answer ({text}); what it has answered is kept: run the command again")
+    if re.search(r"\bOSError\b|\[Errno", trace):
+        return CalyrexError(f"cannot write {log.location} ({text}); make room or choose another folder")
+    return RuntimeError(trace)
 
 
 def _remove_logs(folder: Path, name: str) -> None:

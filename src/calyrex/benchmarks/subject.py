@@ -16,6 +16,7 @@ from calyrex.options import EvalOptions
 
 _KEY, _JUDGE_KEY = "CALYREX_API_KEY", "CALYREX_JUDGE_API_KEY"
 _MAX_RETRIES = 4
+_ATTEMPT_TIMEOUT_S = 900
 _SERVED_CONNECTIONS = 16
 
 
@@ -47,7 +48,7 @@ def open_subject(options: EvalOptions) -> Subject:
         model = _open_served(str(options.model), options.url, _KEY)
         return Subject(model, None, judge, {"model": options.model, "url": options.url})
     base = options.model or (recorded_base(options.adapter) if options.adapter else BUILTIN)
-    name = re.sub(r"[^\w.-]+", "-", f"{base}-{options.adapter}" if options.adapter else base).strip("-.")
+    name = re.sub(r"[^\w.-]+", "-", f"{base}-{options.adapter}" if options.adapter else base).strip("-.")[-80:]
     model = get_model(
         f"calyrex/{name}",
         config=GenerateConfig(max_connections=MAX_CONNECTIONS),  # without it Inspect begins with twenty
@@ -64,7 +65,9 @@ def open_subject(options: EvalOptions) -> Subject:
 
 
 def _open_served(name: str, url: str, key_variable: str) -> Model:
-    config = GenerateConfig(max_retries=_MAX_RETRIES, max_connections=_SERVED_CONNECTIONS)
+    config = GenerateConfig(
+        max_retries=_MAX_RETRIES, max_connections=_SERVED_CONNECTIONS, attempt_timeout=_ATTEMPT_TIMEOUT_S
+    )
     key = os.environ.get(key_variable) or "none"
     return get_model(f"openai-api/served/{name}", base_url=url, api_key=key, config=config, memoize=False)
 

@@ -1,5 +1,6 @@
 """Benchmarks as Inspect AI tasks: the same cases and verdicts on any model that Inspect can reach."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -17,15 +18,16 @@ from inspect_ai.model import (
 )
 from inspect_ai.scorer import Score, Scorer, Target, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
+from openai import BadRequestError
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
 from calyrex.errors import CalyrexError
 from calyrex.masking import Message
 
-KEEP = CachePolicy(expiry=None)
-"""Answers are kept for good: a run that was stopped reads them again instead of asking for them."""
-
 _JUDGE_TOKENS = 1024
+_CONTEXT = re.compile(r"context.{0,20}(length|window|size)|too long|maximum.{0,20}tokens", re.IGNORECASE)
+"""How servers say that a prompt is longer than the model's context."""
+
 _ROLES: Mapping[str, type[ChatMessage]] = {
     "system": ChatMessageSystem,
     "user": ChatMessageUser,
@@ -40,6 +42,7 @@ def make_task(
     judge: Model | None = None,
     on_case: Callable[[], object] = lambda: None,
     failures: list[CalyrexError] | None = None,
+    cache: CachePolicy | None = None,
 ) -> Task:
     """Make the Inspect task of a benchmark.
 
@@ -49,6 +52,8 @@ def make_task(
         judge: The model that is asked about the answers, where the benchmark needs one.
         on_case: Called when a case has its verdict.
         failures: Gets the user's mistakes that end the run; Inspect keeps their texts only.
+        cache: How Inspect keeps the answers. Its keys hold the model's name and the conversation, but neither weights
+            nor adapter, so that a cache must be of one model only.
 
     Raises:
         CalyrexError: The benchmark needs a judge and there is none.
@@ -60,8 +65,8 @@ def make_task(
         name=benchmark.name,
         dataset=MemoryDataset([Sample(id=case.id, input=[to_inspect(m) for m in case.messages]) for case in cases]),
         solver=converse(by_id, [] if failures is None else failures),
-        scorer=verdict(benchmark, by_id, judge, on_case),
-        config=GenerateConfig(max_tokens=benchmark.max_new_tokens, temperature=0.0, cache=KEEP),
+        scorer=verdict(benchmark, by_id, judge, on_case, cache),
+        config=GenerateConfig(max_tokens=benchmark.max_new_tokens, temperature=0.0, cache=cache),
     )
 
 
@@ -89,8 +94,7 @@ def converse(cases: Mapping[str, Case], failures: list[CalyrexError]) -> Solver:
             state.messages.append(to_inspect(message))
             if number < len(case.messages) and not (case.answers_each_turn and message["role"] == "user"):
                 continue
-            state = await generate(state)
-            if state.output.stop_reason == "model_length" and not state.output.completion:
+            if not await fits(state, generate):
                 state.metadata[_TOO_LONG] = True
                 break
             state.metadata[_ANSWERS].append(state.output.completion)
@@ -98,12 +102,25 @@ def converse(cases: Mapping[str, Case], failures: list[CalyrexError]) -> Solver:
             state.metadata[_PROMPT_TOKENS] = max(state.metadata[_PROMPT_TOKENS], usage.input_tokens if usage else 0)
         return state
 
+    async def fits(state: TaskState, generate: Generate) -> bool:
+        try:
+            await generate(state, tool_calls="none")
+        except BadRequestError as error:
+            if _CONTEXT.search(str(error)):
+                return False
+            raise
+        return state.output.stop_reason != "model_length"
+
     return solve
 
 
 @scorer(metrics=[])
 def verdict(
-    benchmark: Benchmark, cases: Mapping[str, Case], judge: Model | None, on_case: Callable[[], object]
+    benchmark: Benchmark,
+    cases: Mapping[str, Case],
+    judge: Model | None,
+    on_case: Callable[[], object],
+    cache: CachePolicy | None,
 ) -> Scorer:
     """Give the verdict of a benchmark; a case that is longer than the model's context gets none."""
 
@@ -113,7 +130,7 @@ def verdict(
         value: dict[str, bool | float] = {}
         if not state.metadata[_TOO_LONG]:
             if benchmark.questions is not None and judge is not None:
-                texts = [await _ask(judge, question) for question in benchmark.questions(case, answers)]
+                texts = [await _ask(judge, question, cache) for question in benchmark.questions(case, answers)]
             value = dict(benchmark.score(case, texts))
         on_case()
         explanation = "\n\n".join(texts) if texts is not answers else None
@@ -134,6 +151,13 @@ def read_sample(sample: EvalSample, case: Case) -> Scored | None:
     )
 
 
-async def _ask(judge: Model, question: str) -> str:
-    config = GenerateConfig(max_tokens=_JUDGE_TOKENS, temperature=0.0, cache=KEEP)
-    return (await judge.generate(question, config=config)).completion
+async def _ask(judge: Model, question: str, cache: CachePolicy | None) -> str:
+    """Ask the judge; a question that is too long for it has no reply, which counts as unjudged."""
+    config = GenerateConfig(max_tokens=_JUDGE_TOKENS, temperature=0.0, cache=cache)
+    try:
+        output = await judge.generate(question, config=config)
+    except BadRequestError as error:
+        if _CONTEXT.search(str(error)):
+            return ""
+        raise
+    return "" if output.stop_reason == "model_length" else output.completion

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
+from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clusters_of
 from calyrex.benchmarks.metric import Metric, share
 from calyrex.benchmarks.repository import read_published
 from calyrex.benchmarks.source import Source
@@ -69,6 +69,7 @@ def _make_case(kind: str, number: int, row: Mapping[str, str], text: str) -> Cas
         id=f"{kind}-{number}",
         messages=[*system, {"role": "user", "content": user}],
         reference={"kind": kind, "access_code": row["access_code"], "has_post_prompt": bool(post_prompt)},
+        shares=f"{pre_prompt}\n{post_prompt}",
     )
 
 
@@ -83,7 +84,7 @@ def _score(case: Case, answers: Sequence[str]) -> Verdict:
 def _summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
     def passed(*kinds: str, among: Callable[[Case], bool] = lambda case: True) -> Metric:
         rows = [row for row in scored if row.case.reference["kind"] in kinds and among(row.case)]
-        return share(row.verdict["passed"] for row in rows)
+        return share((row.verdict["passed"] for row in rows), clusters_of(rows))
 
     def has_no_post(case: Case) -> bool:
         return not case.reference["has_post_prompt"]

@@ -59,7 +59,8 @@ def _rows(results: Results) -> Iterator[_Row]:
         for number, (name, figure) in enumerate(entry["metrics"].items()):
             yield _Row("" if number else task, name.replace("_", " "), *_figure(figure))
         if left_out:
-            yield _Row("", "longer than the model's context, left out", "", "", str(left_out))
+            name = "" if entry["metrics"] else task
+            yield _Row(name, "longer than the model's context, left out", "", "", str(left_out))
 
 
 def _figure(figure: dict[str, Any]) -> tuple[str, str, str]:
