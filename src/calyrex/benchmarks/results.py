@@ -44,8 +44,8 @@ class Results:
         self.samples = folder / _SAMPLES
         run = json.loads(json.dumps(run, default=str))
         self.answers = folder / _ANSWERS / hashlib.sha256(json.dumps(run["identity"]).encode()).hexdigest()[:16]
-        self.answers.mkdir(parents=True, exist_ok=True)
         self.entries: dict[str, dict[str, Any]] = {RUN: run, **self._read(run["identity"])}
+        self.answers.mkdir(parents=True, exist_ok=True)
         self._write()
 
     def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -69,7 +69,7 @@ def run_benchmark(
             max_samples=len(cases),
             score_display=False,
         )
-    if not written:
+    if not written or written[0].status == "cancelled":
         raise KeyboardInterrupt  # Inspect swallows it
     if not any(path.is_file() for path in answers.rglob("*")):
         _logger.warning("answers could not be kept in %s: a run that is stopped begins anew", answers)
@@ -79,8 +79,6 @@ def run_benchmark(
 def _read_log(log: EvalLog, cases: Sequence[Case], failures: Sequence[CalyrexError]) -> Outcome:
     if failures:
         raise failures[0]
-    if log.status == "cancelled":
-        raise KeyboardInterrupt
     if log.status != "success":
         raise _explain(log)
     samples = {str(sample.id): sample for sample in log.samples or []}
