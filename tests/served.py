@@ -8,10 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
+Chat = list[dict[str, Any]]
+
+
 @contextmanager
-def serve(
-    answer: Callable[[list[dict[str, Any]]], str | dict[str, Any]],
-) -> Iterator[tuple[str, list[list[dict[str, Any]]]]]:
+def serve(answer: Callable[[Chat], str | dict[str, Any]]) -> Iterator[tuple[str, list[Chat]]]:
     """Serve chat completions on a free port; yields its address and the conversations that arrived.
 
     An answer is a text, a whole message, or ``{"status": .., "error": ..}``.

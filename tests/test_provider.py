@@ -58,11 +58,46 @@ def test_concurrent_questions_share_one_batch(base_folder: Path, monkeypatch: py
     model = LocalModel(str(base_folder))
     sizes: list[int] = []
     answer = model._answer
-    monkeypatch.setattr(model, "_answer", lambda group: sizes.append(len(group)) or answer(group))
+    monkeypatch.setattr(model, "_answer", lambda group, stop: sizes.append(len(group)) or answer(group, stop))
 
     ask_all(model, [chat(text) for text in TEXTS])
 
     assert sizes == [len(TEXTS)]
+
+
+def test_answers_are_handed_out_before_the_next_batch_begins(
+    base_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calyrex.benchmarks.provider._CACHE_BYTES", 1)  # every prompt is a batch of its own
+    model = LocalModel(str(base_folder))
+    handed_out: list[int] = []
+    seen: list[int] = []
+    answer = model._answer
+    monkeypatch.setattr(model, "_answer", lambda *arguments: seen.append(len(handed_out)) or answer(*arguments))
+
+    async def ask(number: int) -> None:
+        await model.generate(chat(TEXTS[number]), [], "auto", GenerateConfig(max_tokens=4))
+        handed_out.append(number)
+
+    async def ask_together() -> None:
+        async with anyio.create_task_group() as group:
+            for number in range(len(TEXTS)):
+                group.start_soon(ask, number)
+
+    anyio.run(ask_together)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_model_answers_again_after_a_batch_that_failed(base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LocalModel(str(base_folder))
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "_answer", lambda *_: 1 / 0)
+        with pytest.raises(ExceptionGroup):
+            ask_all(model, [chat(text) for text in TEXTS])
+
+    outputs = ask_all(model, [chat(text) for text in TEXTS])
+
+    assert all(output.usage is not None for output in outputs)
 
 
 def test_scale_zero_answers_as_the_base(base_folder: Path, adapter: Path) -> None:

@@ -5,7 +5,7 @@ Samples wait until all that can ask have asked; then those of similar length are
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
@@ -76,7 +76,7 @@ class LocalModel(ModelAPI):
         self.scale = scale
         self.dtype: Dtype = dtype
         self._pending: list[_Request] = []
-        self._turn = anyio.Lock()
+        self._leader: _Request | None = None
 
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
@@ -141,12 +141,23 @@ class LocalModel(ModelAPI):
         return int(_CACHE_BYTES // bytes_per_token)
 
     async def _await_answer(self, request: "_Request") -> Generated:
+        """Wait for an answer; one of those who wait leads, and answers batch after batch until it has its own."""
         self._pending.append(request)
-        while request.answer is None:
-            async with self._turn:  # whoever comes first answers a whole batch, its own prompt among it or not
-                if request.answer is None:
-                    await self._answer_next()
-        return request.answer
+        try:
+            if self._leader is None:
+                self._leader = request
+            if self._leader is not request:
+                await request.is_called.wait()
+            while request.answer is None:
+                await self._answer_next()
+            return request.answer
+        finally:
+            if request in self._pending:
+                self._pending.remove(request)
+            if self._leader is request:
+                self._leader = self._pending[0] if self._pending else None
+                if self._leader is not None:
+                    self._leader.is_called.set()
 
     async def _answer_next(self) -> None:
         num_waiting = -1
@@ -161,7 +172,8 @@ class LocalModel(ModelAPI):
             cancelled.set()
         for request, answer in zip(group, answers, strict=True):
             request.answer = answer
-            self._pending.remove(request)
+            request.is_called.set()
+        self._pending = [request for request in self._pending if request.answer is None]
 
     def _answer(self, group: Sequence["_Request"], cancelled: threading.Event) -> list[Generated]:
         return answer_batch(
@@ -181,6 +193,8 @@ class _Request:
     num_prompt_tokens: int
     max_new_tokens: int
     answer: Generated | None = None
+    is_called: anyio.Event = field(default_factory=anyio.Event)
+    """Set when it has its answer, or is to lead."""
 
 
 def _choose_group(pending: Sequence[_Request], batch_tokens: int) -> list[_Request]:
