@@ -90,7 +90,8 @@ def _read_log(log: EvalLog, cases: Sequence[Case], failures: Sequence[CalyrexErr
 def _explain(log: EvalLog) -> Exception:
     """Return what ended a run: a server, the disk, or a mistake of ours with its traceback."""
     message, trace = (log.error.message, log.error.traceback) if log.error else (log.status, log.status)
-    text = " ".join(message.split())[:300]
+    said = re.findall(r"\b(?:openai|httpx2?)\.\w+: .*", trace)
+    text = " ".join((said[-1] if said else message).split())[:300]
     if re.search(r"\b(openai|httpx2?)\b", trace):
         return CalyrexError(f"a server gave no answer ({text}); what it has answered is kept: run the command again")
     if re.search(r"\bOSError\b|\[Errno", trace):

@@ -105,8 +105,8 @@ def converse(cases: Mapping[str, Case], failures: list[CalyrexError]) -> Solver:
     async def fits(state: TaskState, generate: Generate) -> bool:
         try:
             await generate(state, tool_calls="none")
-        except BadRequestError as error:
-            if _CONTEXT.search(str(error)):
+        except RuntimeError as error:  # Inspect's, from what the server said
+            if _is_too_long(error):
                 return False
             raise
         return state.output.stop_reason != "model_length"
@@ -151,13 +151,17 @@ def read_sample(sample: EvalSample, case: Case) -> Scored | None:
     )
 
 
+def _is_too_long(error: RuntimeError) -> bool:
+    return isinstance(error.__cause__, BadRequestError) and _CONTEXT.search(str(error.__cause__)) is not None
+
+
 async def _ask(judge: Model, question: str, cache: CachePolicy | None) -> str:
     """Ask the judge; a question that is too long for it has no reply, which counts as unjudged."""
     config = GenerateConfig(max_tokens=_JUDGE_TOKENS, temperature=0.0, cache=cache)
     try:
         output = await judge.generate(question, config=config)
-    except BadRequestError as error:
-        if _CONTEXT.search(str(error)):
+    except RuntimeError as error:
+        if _is_too_long(error):
             return ""
         raise
     return "" if output.stop_reason == "model_length" else output.completion
