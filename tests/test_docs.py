@@ -10,7 +10,7 @@ from calyrex.cli import parse
 from cli_reference import render_reference
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = [
     line.removeprefix("$ ")
     for page in PAGES
