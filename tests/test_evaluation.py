@@ -265,7 +265,8 @@ def test_a_judge_is_asked_about_each_turn_and_its_verdicts_are_the_figures(data_
     assert (len(asked), len(judged)) == (5, 5)
     assert [message["role"] for message in max(asked, key=len)] == ["system", *["user", "assistant"] * 4, "user"]
     entry = read_results(tmp_path / "out")["sysbench"]
-    assert (entry["judge"], entry["metrics"]["csr"]["value"], entry["metrics"]["ssr"]["value"]) == ("j", 1.0, 1.0)
+    assert (entry["metrics"]["csr"]["value"], entry["metrics"]["ssr"]["value"]) == (1.0, 1.0)
+    assert entry["judge"] == f"j at {at}"
 
 
 def test_fidelity_shows_what_an_answer_costs_the_model_and_its_base(base_folder: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Fidelity asks harmless twins of attacks and looks for the fact that the user asked for."""
 
+import dataclasses
 import json
 import re
 
@@ -86,10 +87,14 @@ def test_helpful_rates_stand_apart_by_shape() -> None:
 
 
 def test_losses_are_compared_case_by_case() -> None:
-    case = make_case(["Rome"])
+    cases = [dataclasses.replace(make_case(["Rome"]), id=name, shares=name) for name in ("one", "two")]
     verdicts = [{"loss": 1.5, "base_loss": 1.0}, {"loss": 2.5, "base_loss": 2.25}]
 
-    figures = FIDELITY.summarise([Scored(case, ["Rome"], {**FIDELITY.score(case, ["Rome"]), **v}) for v in verdicts])
+    scored = [
+        Scored(case, ["Rome"], {**FIDELITY.score(case, ["Rome"]), **verdict})
+        for case, verdict in zip(cases, verdicts, strict=True)
+    ]
+    figures = FIDELITY.summarise(scored)
 
     assert [figures[name].value for name in ("loss", "base_loss", "loss_difference")] == [2.0, 1.625, 0.375]
     assert (figures["loss_difference"].low, figures["loss_difference"].high) == (0.25, 0.5)

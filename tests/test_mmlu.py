@@ -1,6 +1,5 @@
 import csv
 import os
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -44,18 +43,6 @@ def test_a_file_with_a_header_and_numbers_for_answers_is_read_too(tmp_path: Path
     assert [question for question in questions if question.subject == "anatomy"] == [
         Question("anatomy/0", ROW[0], ROW[1:5], 2)
     ]
-
-
-def test_some_questions_are_drawn_with_the_seed_over_all_subjects(tmp_path: Path) -> None:
-    folder = write(tmp_path).data_dir
-
-    drawn, again, other = (load_questions(Source(folder, seed), limit=40) for seed in (0, 0, 1))
-
-    assert drawn == again != other
-    assert len(drawn) == 40
-    assert len(Counter(question.subject for question in drawn)) > 20
-    assert drawn == sorted(drawn)
-    assert load_questions(Source(folder), limit=500) == load_questions(Source(folder))
 
 
 @pytest.mark.parametrize(
