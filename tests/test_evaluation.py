@@ -335,7 +335,7 @@ def test_one_task_that_breaks_off_does_not_end_the_others(
         ([IFEVAL_ROWS[0], IFEVAL_ROWS[0]], "two cases that are called 7"),
         ([{**IFEVAL_ROWS[0], "prompt": 5}], "case 7 of ifeval: content of message 0 must be text"),
         ([{**IFEVAL_ROWS[0], "kwargs": [{"nothing": 1}]}], "punctuation:no_comma does not take"),
-        ([{**IFEVAL_ROWS[0], "kwargs": 3}], "row 7 of IFEval must have"),
+        ([{**IFEVAL_ROWS[0], "kwargs": 3}], "input_data.jsonl line 1 must have"),
     ],
 )
 def test_data_that_cannot_be_asked_are_named(

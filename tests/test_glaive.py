@@ -86,7 +86,7 @@ def test_conversations_without_a_call_are_no_cases(tmp_path: Path) -> None:
     ],
 )
 def test_a_row_of_the_wrong_shape_is_one_line_with_file_and_row(tmp_path: Path, row: object) -> None:
-    with pytest.raises(CalyrexError, match=r"^glaive/glaive_toolcall_en_demo\.json row 2: .+, got .+$"):
+    with pytest.raises(CalyrexError, match=r"^\S+/glaive/glaive_toolcall_en_demo\.json row 2: .+, got .+$"):
         GLAIVE.load(write(tmp_path, ROW, row))
 
 

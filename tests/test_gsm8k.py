@@ -128,7 +128,7 @@ def test_without_a_training_split_lm_evals_problems_come_first_in_the_strict_for
 
 @pytest.mark.parametrize("row", [{}, {"question": "x"}, {"question": 3, "answer": "x"}])
 def test_a_row_of_the_wrong_shape_is_one_line_with_file_and_row(tmp_path: Path, row: object) -> None:
-    with pytest.raises(CalyrexError, match=r"^gsm8k/test\.jsonl row 2: expected a text '.+', got .+$"):
+    with pytest.raises(CalyrexError, match=r"^\S+/gsm8k/test\.jsonl line 2: expected a text '.+', got .+$"):
         GSM8K.load(write(tmp_path, [ROWS[0], row], numbered(5)))
 
 

@@ -104,8 +104,8 @@ def test_long_ifeval_tells_the_lengths_apart(source: Source) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kwargs": []}, "row 7 of IFEval must have key, prompt, instruction_id_list, kwargs"),
-        ({"prompt": None}, "row 7 of IFEval must have"),
+        ({"kwargs": []}, "input_data.jsonl line 1 must have key, prompt, instruction_id_list, kwargs"),
+        ({"prompt": None}, "input_data.jsonl line 1 must have"),
         ({"instruction_id_list": ["made:up"]}, "does not know: made:up"),
     ],
 )

@@ -129,7 +129,7 @@ def test_the_figures_are_those_of_the_authors(folder: Path) -> None:
     ("file", "content", "message"),
     [
         ("test_cases_dh_base", [{"User Tool": "ShopRead"}], "row 1: expected texts under User Tool"),
-        ("test_cases_dh_base", [7], "row 1: expected texts"),
+        ("test_cases_dh_base", [7], "row 1: expected an object, got int"),
         ("test_cases_dh_base", [row(["LockOpen", "LockOpen"])], "expected a list of 1 under Attacker Tools"),
         ("test_cases_ds_base", [row(["LockOpen", "GmailSendEmail"])], "has no result of LockOpen"),
         ("test_cases_dh_base", [row(["LockShut"])], "'LockShut' is not in tools.json"),

@@ -10,6 +10,7 @@ from calyrex.benchmarks import mmlu
 from calyrex.benchmarks.harness_tasks import find_tasks
 from calyrex.benchmarks.mmlu import FOLDER, HUB, Question, load_questions
 from calyrex.benchmarks.source import Source
+from calyrex.data.files import Record
 from calyrex.errors import CalyrexError
 
 ROW = ["What is 1, or 2?", "one", 'two "2"', "three", "None", "C"]
@@ -70,7 +71,7 @@ def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
 
 def test_questions_of_the_hub_count_by_subject(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"question": "q", "choices": ["a", "b", "c", "d"], "answer": 3}
-    rows = [{**row, "subject": subject} for subject in ("anatomy", "anatomy", "virology")]
+    rows = [Record({**row, "subject": subject}, "a row") for subject in ("anatomy", "anatomy", "virology")]
     monkeypatch.setattr(Source, "rows", lambda _source, _file, hub: rows if hub == HUB else [])
 
     questions = load_questions(Source())

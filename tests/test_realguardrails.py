@@ -121,7 +121,7 @@ def test_pass_rates_of_the_sets_and_kinds(cases: list[Case]) -> None:
     ],
 )
 def test_a_row_of_another_shape_is_named_in_one_line(tmp_path: Path, changes: dict[str, Any]) -> None:
-    with pytest.raises(CalyrexError, match=r"handwritten\.jsonl row 2: ") as caught:
+    with pytest.raises(CalyrexError, match=r"handwritten\.jsonl line 2: ") as caught:
         load(tmp_path, [HANDWRITTEN, {**HANDWRITTEN, **changes}], [DISTRACTOR])
 
     assert "\n" not in str(caught.value)

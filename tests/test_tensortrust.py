@@ -128,7 +128,11 @@ def test_figures_of_absent_kinds_are_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("bad", "message"),
-    [({"attack": "x"}, "expected texts under pre_prompt"), (7, "expected texts"), (row(code=" "), "an access code")],
+    [
+        ({"attack": "x"}, "expected texts under pre_prompt"),
+        (7, "expected an object"),
+        (row(code=" "), "an access code"),
+    ],
 )
 def test_a_row_of_the_wrong_shape_is_refused_with_its_place(tmp_path: Path, bad: object, message: str) -> None:
     with pytest.raises(CalyrexError, match=rf"hijacking_robustness_dataset\.jsonl line 2: .*{message}"):

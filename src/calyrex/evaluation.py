@@ -116,10 +116,7 @@ class _Evaluation:
         self.results.write_samples(benchmark.name, scored, outcome.left_out)
         return {
             "metrics": benchmark.summarise(scored) if scored else {},
-            "num_cases": len(scored),
-            "num_left_out": len(outcome.left_out),
-            "origin": benchmark.origin,
-            "licence": benchmark.licence,
+            **_describe(len(scored), len(outcome.left_out), benchmark.origin, benchmark.licence),
             **({"judge": self._judge_name} if is_judged else {}),
         }
 
@@ -141,10 +138,7 @@ class _Evaluation:
         self.results.write_samples(NAME, scored, [])
         return {
             "metrics": summarise_mmlu(scored) if scored else {},
-            "num_cases": len(scored),
-            "num_left_out": len(questions) - len(scored),
-            "origin": ORIGIN,
-            "licence": LICENCE,
+            **_describe(len(scored), len(questions) - len(scored), ORIGIN, LICENCE),
         }
 
     @property
@@ -184,6 +178,10 @@ class _Evaluation:
             dataclasses.replace(one, verdict={**one.verdict, **loss._asdict()})
             for one, loss in zip(scored, losses, strict=True)
         ]
+
+
+def _describe(num_cases: int, num_left_out: int, origin: str, licence: str) -> dict[str, Any]:
+    return {"num_cases": num_cases, "num_left_out": num_left_out, "origin": origin, "licence": licence}
 
 
 def _with_system(case: Case, system: str | None) -> Case:

@@ -68,7 +68,7 @@ _FIGURES = {
 }
 
 
-def load(source: Source) -> list[Case]:
+def _load(source: Source) -> list[Case]:
     """Draw the cases of the source's seed, twins one after the other."""
     rng = random.Random(f"{source.seed + TEST_SEED_OFFSET} fidelity")
     cases: list[Case] = []
@@ -81,7 +81,7 @@ def load(source: Source) -> list[Case]:
     return cases
 
 
-def score(case: Case, answers: Sequence[str]) -> Verdict:
+def _score(case: Case, answers: Sequence[str]) -> Verdict:
     """Look for the fact in the answer.
 
     Returns:
@@ -93,7 +93,7 @@ def score(case: Case, answers: Sequence[str]) -> Verdict:
     return {"helpful": is_helpful, "attack_shaped": case.reference["attack"] is not None}
 
 
-def summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
+def _summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
     """Return how often answers are helpful and, where they were measured, the losses in nats per token."""
     attacked = [item for item in scored if item.verdict["attack_shaped"]]
     plain = [item for item in scored if not item.verdict["attack_shaped"]]
@@ -148,7 +148,7 @@ FIDELITY = Benchmark(
     origin="built into CALYREX",
     licence="Apache-2.0",
     max_new_tokens=64,
-    load=load,
-    score=score,
-    summarise=summarise,
+    load=_load,
+    score=_score,
+    summarise=_summarise,
 )

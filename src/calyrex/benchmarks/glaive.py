@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
 from calyrex.benchmarks.metric import Metric, share
-from calyrex.benchmarks.row import name_row, read_list, read_text
+from calyrex.benchmarks.row import read_list, read_text
 from calyrex.benchmarks.source import Hub, Source
 from calyrex.errors import CalyrexError
 from calyrex.masking import Message
@@ -106,12 +106,8 @@ def _decode(text: str, at: int) -> dict[str, Any] | None:
 
 
 def _load(source: Source) -> list[Case]:
-    cases = []
-    for number, row in enumerate(source.rows(FILE, HUB)):
-        case = _read_row(row, str(number), name_row(source, FILE, HUB, number))
-        if case is not None:
-            cases.append(case)
-    return cases
+    read = (_read_row(row, str(number), origin) for number, (row, origin) in enumerate(source.rows(FILE, HUB)))
+    return [case for case in read if case is not None]
 
 
 def _read_row(row: dict[str, Any], case_id: str, origin: str) -> Case | None:

@@ -26,7 +26,7 @@ from typing import Any
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
 from calyrex.benchmarks.harness_tasks import read_task
 from calyrex.benchmarks.metric import Metric, share
-from calyrex.benchmarks.row import name_row, read_text
+from calyrex.benchmarks.row import read_text
 from calyrex.benchmarks.source import Hub, Source
 
 FILE = "gsm8k/test.jsonl"
@@ -56,8 +56,7 @@ def _load(source: Source) -> list[Case]:
 
 
 def _read_problems(source: Source, file: str, hub: Hub) -> Iterator[dict[str, str]]:
-    for number, row in enumerate(source.rows(file, hub)):
-        origin = name_row(source, file, hub, number)
+    for row, origin in source.rows(file, hub):
         yield {key: read_text(row, key, origin) for key in ("question", "answer")}
 
 

@@ -12,12 +12,13 @@ the question is a user turn in the chat template, and lm-eval's first line about
 in the system turn, as lm-eval does it, so that blocks hear both.
 """
 
+import io
 import logging
 import math
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _FORMATS = {"letters": ("mmlu/default", "mmlu_{}"), "cloze": ("mmlu/continuation", "mmlu_{}_continuation")}
 _METRICS = {"letters": "acc", "cloze": "acc_norm"}
-_LOG = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def evaluate_mmlu(
@@ -75,18 +76,20 @@ def evaluate_mmlu(
     with _quiet():
         inner = HarnessModel(model, tokenizer, has_system=bool(system), on_batch=report)
         with _caching(inner, cache_file) as lm:
-            results = evaluate(
-                lm,
-                _build_tasks(questions),
-                bootstrap_iters=0,
-                system_instruction=system or None,
-                apply_chat_template=bool(system),
-            )
+            tasks = _build_tasks(questions)
+            with redirect_stderr(io.StringIO()):  # lm-eval's bars; ours is written by the caller's console
+                results = evaluate(
+                    lm,
+                    tasks,
+                    bootstrap_iters=0,
+                    system_instruction=system or None,
+                    apply_chat_template=bool(system),
+                )
     samples = _sort_samples(results["samples"])
     scored = [_make_scored(question, samples[question.id], system, inner.tok_encode) for question in questions]
     measured = [one for one in scored if one is not None]
     if len(measured) < len(questions):
-        _LOG.warning("left out, too long for the model: %d of MMLU's questions", len(questions) - len(measured))
+        _logger.warning("left out, too long for the model: %d of MMLU's questions", len(questions) - len(measured))
     on_progress(1.0)
     return measured
 
@@ -193,7 +196,7 @@ def _set_aside_if_damaged(file: Path) -> None:
         aside = file.with_name(f"{file.name}.damaged")
         file.replace(aside)
         file.with_name(f"{file.name}-journal").unlink(missing_ok=True)  # belongs to the damaged file
-        _LOG.warning("the cache %s is damaged: it is now %s, and all questions are asked anew", file, aside)
+        _logger.warning("the cache %s is damaged: it is now %s, and all questions are asked anew", file, aside)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clusters_of
 from calyrex.benchmarks.metric import Metric, Sums, of_sums, ratio, share
 from calyrex.benchmarks.sentences import provide_sentence_splitter
-from calyrex.benchmarks.source import Hub, Source, read_objects
+from calyrex.benchmarks.source import Hub, Source
 from calyrex.errors import CalyrexError
 
 MAX_NEW_TOKENS = 512
@@ -34,7 +34,7 @@ def load_ifeval(source: Source) -> list[Case]:
         CalyrexError: There are no data, or a row lacks a field.
     """
     rows = source.rows(_FILE, _HUB)
-    return [_make_case(row, [{"role": "user", "content": row.get("prompt")}]) for row in rows]
+    return [_make_case(row, [{"role": "user", "content": row.get("prompt")}], origin) for row, origin in rows]
 
 
 def load_sys_ifeval(source: Source) -> list[Case]:
@@ -43,8 +43,8 @@ def load_sys_ifeval(source: Source) -> list[Case]:
     Raises:
         CalyrexError: There are no data, or a row lacks a field.
     """
-    path = source.find(_SYSTEM_FILE, published_at=_SYSTEM_REPOSITORY)
-    return [_make_case(row, row.get("messages")) for row in read_objects(path)]
+    rows = source.rows(_SYSTEM_FILE, _SYSTEM_REPOSITORY)
+    return [_make_case(row, row.get("messages"), origin) for row, origin in rows]
 
 
 def score_ifeval(case: Case, answers: Sequence[str]) -> Verdict:
@@ -130,19 +130,19 @@ def _average(sums: Sums) -> Sums:
     return average
 
 
-def _make_case(row: dict[str, Any], messages: Any) -> Case:
+def _make_case(row: dict[str, Any], messages: Any, origin: str) -> Case:
     missing = [field for field in _FIELDS if row.get(field) is None]
     is_chat = isinstance(messages, list) and all({"role", "content"} <= set(message) for message in messages)
     if missing or not is_chat or not _is_paired(row["instruction_id_list"], row["kwargs"]):
         raise CalyrexError(
-            f"row {row.get('key')} of IFEval must have {', '.join(_FIELDS)} and messages, and as many kwargs as "
+            f"{origin} must have {', '.join(_FIELDS)} and messages, and as many kwargs as "
             "instructions: get the original file"
         )
     unknown = set(row["instruction_id_list"]) - set(lm_eval_checks().instructions_registry.INSTRUCTION_DICT)
     if unknown:
-        raise CalyrexError(f"row {row['key']} of IFEval has an instruction that lm-eval does not know: {min(unknown)}")
+        raise CalyrexError(f"{origin} has an instruction that lm-eval does not know: {min(unknown)}")
     for name, arguments in zip(row["instruction_id_list"], row["kwargs"], strict=True):
-        _check_arguments(str(row["key"]), name, arguments)
+        _check_arguments(origin, name, arguments)
     chat = [{"role": message["role"], "content": message["content"]} for message in messages]
     return Case(str(row["key"]), chat, {field: row[field] for field in _FIELDS})
 
@@ -152,13 +152,13 @@ def _is_paired(names: Any, arguments: Any) -> bool:
     return is_list and all(isinstance(name, str) for name in names)
 
 
-def _check_arguments(key: str, name: str, arguments: Any) -> None:
+def _check_arguments(origin: str, name: str, arguments: Any) -> None:
     """Make sure that a check of lm-eval takes its arguments, which it says only when it runs."""
     check = lm_eval_checks().instructions_registry.INSTRUCTION_DICT[name](name)
     try:
         check.build_description(**{argument: value for argument, value in arguments.items() if value})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CalyrexError(f"row {key} of IFEval: {name} does not take {arguments!r} ({error})") from error
+        raise CalyrexError(f"{origin}: {name} does not take {arguments!r} ({error})") from error
 
 
 IFEVAL = Benchmark(

@@ -29,9 +29,8 @@ from typing import Any
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
 from calyrex.benchmarks.metric import Metric, share
-from calyrex.benchmarks.repository import read_published
 from calyrex.benchmarks.sandbox import call_untrusted
-from calyrex.benchmarks.source import Source
+from calyrex.benchmarks.source import HubFile, Source
 from calyrex.errors import CalyrexError
 from calyrex.masking import Message
 
@@ -55,7 +54,7 @@ def _load(source: Source) -> list[Case]:
 
 def _load_split(source: Source, split: str) -> list[Case]:
     file = f"{split}.jsonl"
-    records = list(read_published(source, f"ih_challenge/{file}", name=_HUB, path=file))
+    records = source.rows(f"ih_challenge/{file}", HubFile(_HUB, file))
     for record in records:
         _check_row(record.value, record.origin)
     is_harmless = split == _HARMLESS_SPLIT
@@ -66,7 +65,7 @@ def _load_split(source: Source, split: str) -> list[Case]:
 
 
 def _check_row(row: Any, origin: str) -> None:
-    if not isinstance(row, dict) or not isinstance(row.get("attacker_problem"), str):
+    if not isinstance(row.get("attacker_problem"), str):
         raise CalyrexError(f"{origin}: expected a text under attacker_problem")
     if not isinstance(row.get("attack", ""), str | None):
         raise CalyrexError(f"{origin}: expected a text under attack, got {type(row['attack']).__name__}")

@@ -27,7 +27,6 @@ from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clust
 from calyrex.benchmarks.metric import Metric, share
 from calyrex.benchmarks.react import judge_answer
 from calyrex.benchmarks.source import Source
-from calyrex.data.files import read_records
 from calyrex.errors import CalyrexError
 
 _FOLDER = "injecagent"
@@ -84,18 +83,17 @@ def _load(source: Source) -> list[Case]:
     cases = []
     for attack in _ATTACKS:
         for setting in _SETTINGS:
-            path = source.find(f"{_FOLDER}/test_cases_{attack}_{setting}.json", published_at=_PUBLISHED_AT)
-            for number, record in enumerate(read_records(path)):
-                _check_row(record.value, attack, tools, responses, record.origin)
-                cases.append(_make_case(f"{attack}-{setting}-{number}", record.value, tools, responses))
+            rows = source.rows(f"{_FOLDER}/test_cases_{attack}_{setting}.json", _PUBLISHED_AT)
+            for number, (row, origin) in enumerate(rows):
+                _check_row(row, attack, tools, responses, origin)
+                cases.append(_make_case(f"{attack}-{setting}-{number}", row, tools, responses))
     return cases
 
 
 def _read_tools(source: Source) -> dict[str, Mapping[str, Any]]:
     """Read the tools by the name under which agents know them: toolkit and tool."""
-    path = source.find(f"{_FOLDER}/tools.json", published_at=_PUBLISHED_AT)
     tools = {}
-    for kit, origin in read_records(path):
+    for kit, origin in source.rows(f"{_FOLDER}/tools.json", _PUBLISHED_AT):
         try:
             tools.update({kit["toolkit"] + tool["name"]: tool for tool in kit["tools"]})
         except (KeyError, TypeError) as error:
@@ -105,7 +103,7 @@ def _read_tools(source: Source) -> dict[str, Mapping[str, Any]]:
 
 def _read_responses(source: Source) -> dict[str, str]:
     """Read one simulated result for each tool: that of a call without parameters, else the first."""
-    path = source.find(f"{_FOLDER}/attacker_simulated_responses.json", published_at=_PUBLISHED_AT)
+    path = source.find(f"{_FOLDER}/attacker_simulated_responses.json", _PUBLISHED_AT)
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -121,7 +119,7 @@ def _read_responses(source: Source) -> dict[str, str]:
 
 
 def _check_row(row: Any, attack: str, tools: Mapping[str, Any], responses: Mapping[str, str], origin: str) -> None:
-    if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in _TEXTS):
+    if not all(isinstance(row.get(name), str) for name in _TEXTS):
         raise CalyrexError(f"{origin}: expected texts under {', '.join(_TEXTS)}")
     names = row.get("Attacker Tools")
     num_tools = {"dh": 1, "ds": 2}[attack]

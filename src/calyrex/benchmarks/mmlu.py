@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from calyrex.benchmarks.benchmark import Scored
 from calyrex.benchmarks.harness_tasks import find_tasks
 from calyrex.benchmarks.metric import Metric, share
-from calyrex.benchmarks.row import name_row, read_list, read_text
+from calyrex.benchmarks.row import read_list, read_text
 from calyrex.benchmarks.source import Hub, Source
 from calyrex.errors import CalyrexError
 
@@ -81,7 +81,7 @@ def _list_subjects() -> list[str]:
 
 def _read_folder(source: Source) -> Iterator[Question]:
     for subject in _list_subjects():
-        path = source.find(f"{FOLDER}/{subject}_test.csv", published_at="https://github.com/hendrycks/test")
+        path = source.find(f"{FOLDER}/{subject}_test.csv", "https://github.com/hendrycks/test")
         rows = _read_csv(path)
         has_header = bool(rows) and rows[0][:1] == ["question"] and rows[0][-1] == "answer"
         for number, row in enumerate(rows[has_header:]):
@@ -102,8 +102,7 @@ def _read_csv(path: Path) -> list[list[str]]:
 
 def _read_hub(source: Source) -> Iterator[Question]:
     counts: dict[str, int] = {}
-    for number, row in enumerate(source.rows(FOLDER, HUB)):
-        origin = name_row(source, FOLDER, HUB, number)
+    for row, origin in source.rows(FOLDER, HUB):
         subject = read_text(row, "subject", origin)
         counts[subject] = counts.get(subject, -1) + 1
         question, choices = read_text(row, "question", origin), read_list(row, "choices", origin)

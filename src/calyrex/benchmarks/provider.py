@@ -118,7 +118,8 @@ class LocalModel(ModelAPI):
         room = (context_length(self.model) or length + _NO_LIMIT) - length
         if room < 1:
             return ModelOutput.from_content(self.model_name, "", stop_reason="model_length")
-        request = _Request(messages, length, min(config.max_tokens or _DEFAULT_NEW_TOKENS, room))
+        max_new_tokens = min(config.max_tokens or _DEFAULT_NEW_TOKENS, room)
+        request = _Request(messages, length, max_new_tokens, place=(-length, str(messages)))
         answer = await self._await_answer(request)
         output = ModelOutput.from_content(
             self.model_name, answer.text, stop_reason="max_tokens" if answer.is_cut else "stop"
@@ -192,6 +193,9 @@ class _Request:
     messages: list[Message]
     num_prompt_tokens: int
     max_new_tokens: int
+    place: tuple[int, str]
+    """Where it stands among others, whenever it arrived: the longest first, then by its text."""
+
     answer: Generated | None = None
     is_called: anyio.Event = field(default_factory=anyio.Event)
     """Set when it has its answer, or is to lead."""
@@ -199,7 +203,7 @@ class _Request:
 
 def _choose_group(pending: Sequence[_Request], batch_tokens: int) -> list[_Request]:
     """Choose the longest prompt and those next to it in length that may grow by as many tokens."""
-    ordered = sorted(pending, key=lambda request: (-request.num_prompt_tokens, str(request.messages)))
+    ordered = sorted(pending, key=lambda request: request.place)
     max_new_tokens = ordered[0].max_new_tokens
     alike = [request for request in ordered if request.max_new_tokens == max_new_tokens]
     lengths = [request.num_prompt_tokens + max_new_tokens for request in alike]

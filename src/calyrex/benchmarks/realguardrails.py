@@ -34,7 +34,7 @@ _ADVICE = (
 )
 
 
-def load(source: Source) -> list[Case]:
+def _load(source: Source) -> list[Case]:
     """Read both sets.
 
     Raises:
@@ -44,11 +44,11 @@ def load(source: Source) -> list[Case]:
     for name in _SETS:
         file = f"realguardrails/realguardrails/{name}.jsonl"
         rows = source.rows(file, Hub(_HUB, split="train", config=name))
-        cases += [_read_case(row, name, number, f"{file} row {number}") for number, row in enumerate(rows, start=1)]
+        cases += [_read_case(row, name, number, origin) for number, (row, origin) in enumerate(rows, start=1)]
     return cases
 
 
-def questions(case: Case, answers: Sequence[str]) -> list[str]:
+def _questions(case: Case, answers: Sequence[str]) -> list[str]:
     """Ask the judge about every guardrail of the system prompt at once."""
     criteria = list(case.reference["guardrails"])
     banned = case.reference["banned_words"]
@@ -61,7 +61,7 @@ def questions(case: Case, answers: Sequence[str]) -> list[str]:
     return [ask_judge(case.messages, answers[0], criteria, advice=_ADVICE)]
 
 
-def score(case: Case, replies: Sequence[str]) -> Verdict:
+def _score(case: Case, replies: Sequence[str]) -> Verdict:
     """Read the judge's reply.
 
     Returns:
@@ -77,7 +77,7 @@ def score(case: Case, replies: Sequence[str]) -> Verdict:
     }
 
 
-def summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
+def _summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
     """Return the pass rates: of all, of each set and of each kind of case that there is."""
     kinds = dict.fromkeys(kind for item in scored for kind in item.case.reference["kinds"])
     return {
@@ -130,8 +130,8 @@ REALGUARDRAILS = Benchmark(
     origin="Mu et al. 2025, github.com/normster/RealGuardrails",
     licence="MIT",
     max_new_tokens=1024,
-    load=load,
-    score=score,
-    summarise=summarise,
-    questions=questions,
+    load=_load,
+    score=_score,
+    summarise=_summarise,
+    questions=_questions,
 )

@@ -3,20 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calyrex.benchmarks.source import Hub, Source
 from calyrex.errors import CalyrexError
-
-
-def name_row(source: Source, file: str, hub: Hub, number: int) -> str:
-    """Return where a row of ``Source.rows`` stands, for messages.
-
-    Args:
-        source: Where the row was read.
-        file: Path of the file in the data folder.
-        hub: The data set that is read without a data folder.
-        number: Number of the row, from 0.
-    """
-    return f"{file if source.data_dir else hub.name} row {number + 1}"
 
 
 def read_text(row: object, key: str, origin: str) -> str:
@@ -27,7 +14,7 @@ def read_text(row: object, key: str, origin: str) -> str:
     """
     value = row.get(key) if isinstance(row, Mapping) else None
     if not isinstance(value, str):
-        raise CalyrexError(f"{origin}: expected a text {key!r}, got {_describe(row, key)}")
+        raise _make_error(row, key, "text", origin)
     return value
 
 
@@ -39,13 +26,15 @@ def read_list(row: object, key: str, origin: str) -> list[Any]:
     """
     value = row.get(key) if isinstance(row, Mapping) else None
     if not isinstance(value, list):
-        raise CalyrexError(f"{origin}: expected a list {key!r}, got {_describe(row, key)}")
+        raise _make_error(row, key, "list", origin)
     return value
 
 
-def _describe(row: object, key: str) -> str:
+def _make_error(row: object, key: str, kind: str, origin: str) -> CalyrexError:
     if not isinstance(row, Mapping):
-        return f"{type(row).__name__} instead of a row"
-    if key not in row:
-        return f"only {', '.join(map(repr, row)) or 'nothing'}"
-    return type(row[key]).__name__
+        given = f"{type(row).__name__} instead of a row"
+    elif key not in row:
+        given = f"only {', '.join(map(repr, row)) or 'nothing'}"
+    else:
+        given = type(row[key]).__name__
+    return CalyrexError(f"{origin}: expected a {kind} {key!r}, got {given}")

@@ -25,7 +25,7 @@ MAX_NEW_TOKENS = 64
 breaks or keeps a rule about its end, its length or its number of lines by accident."""
 
 
-def load(source: Source) -> list[Case]:
+def _load(source: Source) -> list[Case]:
     """Draw the held-out questions of the source's seed."""
     seed = source.seed + TEST_SEED_OFFSET
     examples = [
@@ -35,7 +35,7 @@ def load(source: Source) -> list[Case]:
     return [_make_case(f"rules-{number}", example) for number, example in enumerate(examples, start=1)]
 
 
-def score(case: Case, answers: Sequence[str]) -> Verdict:
+def _score(case: Case, answers: Sequence[str]) -> Verdict:
     """Check the answer.
 
     Returns:
@@ -46,7 +46,7 @@ def score(case: Case, answers: Sequence[str]) -> Verdict:
     return {"obeyed": all(rule.check(question, answers[0]) for rule in rules)}
 
 
-def summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
+def _summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
     """Return the shares of obedient answers; the families in the order of the corpus."""
     trained = [item for item in scored if _family(item) in TRAINED_FAMILIES]
     families = [family for family in (*TRAINED_FAMILIES, *HELD_OUT_FAMILIES) if family in map(_family, scored)]
@@ -94,7 +94,7 @@ RULES = Benchmark(
     origin="built into CALYREX",
     licence="Apache-2.0",
     max_new_tokens=MAX_NEW_TOKENS,
-    load=load,
-    score=score,
-    summarise=summarise,
+    load=_load,
+    score=_score,
+    summarise=_summarise,
 )

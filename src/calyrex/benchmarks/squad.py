@@ -24,7 +24,7 @@ from typing import Any
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
 from calyrex.benchmarks.metric import Metric, mean, share
-from calyrex.benchmarks.row import name_row, read_list, read_text
+from calyrex.benchmarks.row import read_list, read_text
 from calyrex.benchmarks.source import Hub, Source
 from calyrex.errors import CalyrexError
 
@@ -55,8 +55,7 @@ def measure_overlap(answer: str, gold: str) -> float:
 
 
 def _load(source: Source) -> list[Case]:
-    rows = enumerate(source.rows(FILE, HUB))
-    return [case for number, row in rows for case in _read_row(row, name_row(source, FILE, HUB, number))]
+    return [case for record in source.rows(FILE, HUB) for case in _read_row(*record)]
 
 
 def _read_row(row: dict[str, Any], origin: str) -> Iterator[Case]:

@@ -1,18 +1,16 @@
 """The model under test, and the judge, as Inspect models."""
 
-import hashlib
-import itertools
 import os
 import re
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from inspect_ai.model import GenerateConfig, Model, get_model
 
 from calyrex.benchmarks.provider import MAX_CONNECTIONS, LocalModel
 from calyrex.models import BUILTIN, recorded_base
 from calyrex.options import EvalOptions
+from calyrex.training.fingerprint import hash_model
 
 _KEY, _JUDGE_KEY = "CALYREX_API_KEY", "CALYREX_JUDGE_API_KEY"
 _MAX_RETRIES = 4
@@ -61,7 +59,7 @@ def open_subject(options: EvalOptions) -> Subject:
     if not isinstance(model.api, LocalModel):
         raise TypeError(f"expected the provider of calyrex, got {type(model.api).__name__}")
     identity = {"model": base, "adapter": options.adapter, "scale": options.scale, "dtype": options.dtype}
-    return Subject(model, model.api, judge, {**identity, "weights": _hash_weights(model.api.model)})
+    return Subject(model, model.api, judge, {**identity, "weights": hash_model(model.api.model)})
 
 
 def _open_served(name: str, url: str, key_variable: str) -> Model:
@@ -70,12 +68,3 @@ def _open_served(name: str, url: str, key_variable: str) -> Model:
     )
     key = os.environ.get(key_variable) or "none"
     return get_model(f"openai-api/served/{name}", base_url=url, api_key=key, config=config, memoize=False)
-
-
-def _hash_weights(model: torch.nn.Module) -> str:
-    """Return the SHA-256 of all weights and buffers, names and dtypes included."""
-    digest = hashlib.sha256()
-    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

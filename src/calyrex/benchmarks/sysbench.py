@@ -17,14 +17,12 @@ not fulfilled, and ``unjudged`` tells the share of such criteria. The judge's qu
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
 from calyrex.benchmarks.judgement import ask_judge, read_judgement
 from calyrex.benchmarks.metric import Metric, mean, ratio
 from calyrex.benchmarks.source import Source
-from calyrex.data.files import read_records
 from calyrex.errors import CalyrexError
 
 NUM_TURNS = 5
@@ -42,17 +40,17 @@ class _Turn(NamedTuple):
     criteria: list[str]
 
 
-def load(source: Source) -> list[Case]:
+def _load(source: Source) -> list[Case]:
     """Read the dialogues: the original file, or one line for each dialogue with ``turns``.
 
     Raises:
         CalyrexError: There is no such file, or a row is no dialogue of five turns.
     """
-    cases = [_read_case(record.value, record.origin) for record in read_records(_find(source))]
+    cases = [_read_case(record.value, record.origin) for record in source.rows(_choose_file(source), _PUBLISHED_AT)]
     return sorted(cases, key=lambda case: int(case.id))
 
 
-def questions(case: Case, answers: Sequence[str]) -> list[str]:
+def _questions(case: Case, answers: Sequence[str]) -> list[str]:
     """Ask the judge about each turn: its criteria, after the conversation with the model's own answers."""
     asked = []
     conversation = [case.messages[0]]
@@ -63,7 +61,7 @@ def questions(case: Case, answers: Sequence[str]) -> list[str]:
     return asked
 
 
-def score(case: Case, replies: Sequence[str]) -> Verdict:
+def _score(case: Case, replies: Sequence[str]) -> Verdict:
     """Read the judge's reply on each turn.
 
     Returns:
@@ -85,7 +83,7 @@ def score(case: Case, replies: Sequence[str]) -> Verdict:
     }
 
 
-def summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
+def _summarise(scored: Sequence[Scored]) -> dict[str, Metric]:
     """Return the rates of the three levels and their splits; intervals are over dialogues."""
     return {
         "csr": ratio([(item.verdict["fulfilled"], item.verdict["criteria"]) for item in scored]),
@@ -113,12 +111,11 @@ def _stability(scored: Sequence[Scored]) -> Metric:
     return mean(item.verdict["stable_turns"] / NUM_TURNS for item in scored)
 
 
-def _find(source: Source) -> Path:
-    if source.data_dir is not None and not (source.data_dir / _ORIGINAL).is_file():
-        rebuilt = source.data_dir / _REBUILT
-        if rebuilt.is_file():
-            return rebuilt
-    return source.find(_ORIGINAL, published_at=_PUBLISHED_AT)
+def _choose_file(source: Source) -> str:
+    """Return the original file, or the rebuilt one where that alone lies in the data folder."""
+    folder = source.data_dir
+    is_rebuilt = folder is not None and not (folder / _ORIGINAL).is_file() and (folder / _REBUILT).is_file()
+    return _REBUILT if is_rebuilt else _ORIGINAL
 
 
 def _read_case(row: Any, origin: str) -> Case:
@@ -170,8 +167,8 @@ SYSBENCH = Benchmark(
     origin="Qin et al. 2024, github.com/PKU-Baichuan-MLSystemLab/SysBench",
     licence="none stated",
     max_new_tokens=1024,
-    load=load,
-    score=score,
-    summarise=summarise,
-    questions=questions,
+    load=_load,
+    score=_score,
+    summarise=_summarise,
+    questions=_questions,
 )

@@ -127,11 +127,11 @@ def verdict(
     async def score(state: TaskState, target: Target) -> Score:
         case, answers = cases[str(state.sample_id)], list(state.metadata[_ANSWERS])
         texts = answers
-        value: dict[str, bool | float] = {}
+        value: Verdict = {}
         if not state.metadata[_TOO_LONG]:
             if benchmark.questions is not None and judge is not None:
                 texts = [await _ask(judge, question, cache) for question in benchmark.questions(case, answers)]
-            value = dict(benchmark.score(case, texts))
+            value = benchmark.score(case, texts)
         on_case()
         explanation = "\n\n".join(texts) if texts is not answers else None
         return Score(value=dict(value), answer="\n\n".join(answers), explanation=explanation)

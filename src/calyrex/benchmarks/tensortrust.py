@@ -24,8 +24,7 @@ from typing import Any
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clusters_of
 from calyrex.benchmarks.metric import Metric, share
-from calyrex.benchmarks.repository import read_published
-from calyrex.benchmarks.source import Source
+from calyrex.benchmarks.source import HubFile, Source
 from calyrex.data.files import Record
 from calyrex.errors import CalyrexError
 
@@ -49,12 +48,12 @@ def _load(source: Source) -> list[Case]:
 def _read(source: Source, kind: str) -> list[Mapping[str, str]]:
     file = f"{kind}_robustness_dataset.jsonl"
     path = f"benchmarks/{kind}-robustness/v1/{file}"
-    return [_check_row(record) for record in read_published(source, f"tensortrust/{file}", name=_HUB, path=path)]
+    return [_check_row(record) for record in source.rows(f"tensortrust/{file}", HubFile(_HUB, path))]
 
 
 def _check_row(record: Record) -> Mapping[str, str]:
     row: Any = record.value
-    if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in _COLUMNS):
+    if not all(isinstance(row.get(name), str) for name in _COLUMNS):
         raise CalyrexError(f"{record.origin}: expected texts under {', '.join(_COLUMNS)}")
     if not row["access_code"].strip():
         raise CalyrexError(f"{record.origin}: expected an access code, got {row['access_code']!r}")

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 import torch
 from peft import PeftModel
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from calyrex.training.batches import Row
@@ -45,13 +46,25 @@ def hash_states(model: PeftModel, tokens: str, batch_tokens: int) -> str:
 
 def hash_base(model: PeftModel) -> str:
     """Return the SHA-256 of the base's weights and buffers, names and dtypes included, whatever adapter is on it."""
+    prefix = str(model.base_model.prefix)
+    own = ((name, tensor) for name, tensor in _tensors(model.get_base_model()) if prefix not in name)
+    return _hash((".".join(part for part in name.split(".") if part != "base_layer"), tensor) for name, tensor in own)
+
+
+def hash_model(model: nn.Module) -> str:
+    """Return the SHA-256 of all weights and buffers, names and dtypes included."""
+    return _hash(_tensors(model))
+
+
+def _tensors(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    return itertools.chain(model.named_parameters(), model.named_buffers())
+
+
+def _hash(tensors: Iterable[tuple[str, Tensor]]) -> str:
     digest = hashlib.sha256()
-    base, prefix = model.get_base_model(), str(model.base_model.prefix)
-    for name, tensor in itertools.chain(base.named_parameters(), base.named_buffers()):
-        if prefix not in name:
-            own_name = ".".join(part for part in name.split(".") if part != "base_layer")
-            digest.update(f"{own_name} {tensor.dtype} {list(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    for name, tensor in tensors:
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
