@@ -120,7 +120,7 @@ def test_a_grader_that_fails_is_counted_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (7, "expected a text under attacker_problem"),
+        (7, "expected an object, got int"),
         ({"messages": [], "target": "x"}, "expected a text under attacker_problem"),
         (row(attack=["x"]), "expected a text under attack, got list"),
         (row(metadata={"task_type": "x"}), "expected attack_placeholder, grader_code_python, task_type"),

@@ -20,7 +20,6 @@ without a text before has no system prompt. An empty answer counts as robust, as
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clusters_of
 from calyrex.benchmarks.metric import Metric, share
@@ -52,7 +51,7 @@ def _read(source: Source, kind: str) -> list[Mapping[str, str]]:
 
 
 def _check_row(record: Record) -> Mapping[str, str]:
-    row: Any = record.value
+    row: Mapping[str, str] = record.value
     if not all(isinstance(row.get(name), str) for name in _COLUMNS):
         raise CalyrexError(f"{record.origin}: expected texts under {', '.join(_COLUMNS)}")
     if not row["access_code"].strip():
