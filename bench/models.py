@@ -1,7 +1,7 @@
 """The models that are measured, and the rows that they train on."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from datasets import Dataset
@@ -134,16 +134,10 @@ def attach_blocks(
 
 
 def attach_lora(base: PreTrainedModel, rank: int) -> PeftModel:
-    """Put LoRA on all linear maps of a base; it takes the batches of the blocks without their ``system_mask``."""
+    """Put LoRA on all linear maps of a base."""
     set_seed(0)
     config = LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-    model = cast(PeftModel, get_peft_model(base, config))
-    model.register_forward_pre_hook(_drop_system_mask, with_kwargs=True)
-    return model
-
-
-def _drop_system_mask(_model: PeftModel, args: tuple[Any, ...], inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    return args, {name: value for name, value in inputs.items() if name != "system_mask"}
+    return cast(PeftModel, get_peft_model(base, config))
 
 
 def matching_rank(shape: BaseShape, num_blocks: int, width: int) -> int:

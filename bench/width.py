@@ -27,7 +27,7 @@ from calyrex.generation import answer_chats
 from calyrex.models import BUILTIN, load_base, load_tokenizer
 from calyrex.options import DemoOptions
 from calyrex.training.progress import make_progress
-from calyrex.training.sft import attach_blocks, train_blocks
+from calyrex.training.sft import attach_blocks, fill_store, train_blocks
 
 RESULTS = FOLDER / "results.json"
 WIDTHS = (64, 128, 256, 512, 1536)
@@ -83,13 +83,13 @@ def once(path: Path, run: Callable[[], list[bool]]) -> list[bool]:
 def train_and_judge(folder: Path, width: int, seed: int, questions: Sequence[RuleExample]) -> list[bool]:
     """Train as the demo does, with another width and from stored activations, and judge the answers."""
     demo = DemoOptions(output_dir=folder, intermediate_size=width, seed=seed)
-    recipe = dataclasses.replace(train_options(demo), cache_activations=True)
+    recipe = train_options(demo)
     recipe.output_dir.mkdir(parents=True, exist_ok=True)
     tokenizer = load_tokenizer(BUILTIN)
     with make_progress() as progress:
         model = attach_blocks(recipe, tokenizer)
         rows = training_rows(demo.num_train, dataclasses.replace(recipe, seed=0), tokenizer)  # the same for each seed
-        train_blocks(model, rows, recipe, progress)
+        train_blocks(model, rows, recipe, progress, store=fill_store(model, rows, progress))
     return judge(model.eval(), questions)
 
 

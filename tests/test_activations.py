@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from peft import PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import safe_open
 
 from calyrex.cli import main
@@ -84,13 +84,35 @@ def test_the_store_stands_in_for_the_frozen_layers(architecture: str) -> None:
 
     store, steps = open_activations(model, rows, batch_tokens=12)
     assert list(steps) == [1, 2]
-    store.states = store.load([[0], [1]], labels.shape[1])
-    with prefix_skipped(model, store):
+    states = store.load([[0], [1]], labels.shape[1])
+    with prefix_skipped(model, store.layer, lambda: states):
         logits = model(**inputs, use_cache=False).logits
 
     torch.testing.assert_close(logits[0], expected[0], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(logits[1, :9], expected[1, :9], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(model(**inputs).logits, expected)
+
+
+def test_the_store_stands_in_for_the_layers_below_late_lora(rows: list[Row]) -> None:
+    config = LoraConfig(target_modules=["layers.2.mlp.up_proj", "layers.3.self_attn.q_proj"], init_lora_weights=False)
+    model = get_peft_model(tiny_base(), config).eval()
+    inputs = {"input_ids": collate(rows[-1:], pad_token_id=0)["input_ids"]}
+    expected = model(**inputs).logits
+
+    store, _ = run(model, rows)
+    states = store.load([[5]], 9)
+    with prefix_skipped(model, store.layer, lambda: states):
+        logits = model(**inputs, use_cache=False).logits
+
+    assert store.folder.name == "layer-001"
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_an_adapter_on_the_first_layer_leaves_nothing_to_compute_once(rows: list[Row]) -> None:
+    model = get_peft_model(tiny_base(), LoraConfig(target_modules="all-linear"))
+
+    with pytest.raises(ValueError, match="the adapter changes the first decoder layer"):
+        open_activations(model, rows)
 
 
 @pytest.mark.parametrize("more", [[], ["--validation-fraction", "0.5"]])

@@ -22,9 +22,23 @@ ORDER = (
         "template",
         "span",
     ),
-    *("registration", "base", "cache", "config", "context", "layer", "tuner", "hub", "gguf", "adapters", "models"),
+    *(
+        "registration",
+        "base",
+        "cache",
+        "config",
+        "context",
+        "wrapping",
+        "layer",
+        "tuner",
+        "parallel_mlp",
+        "hub",
+        "gguf",
+        "adapters",
+        "models",
+    ),
     *("generation", "data", "training", "benchmarks", "studies", "report"),
-    *("evaluation", "serve", "chat", "demo", "cli", "__main__"),
+    *("evaluation", "comparison", "serve", "chat", "demo", "cli", "__main__"),
 )
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 50

@@ -54,15 +54,9 @@ class CalyrexConfig(PeftConfig):
         super().__post_init__()  # type: ignore[no-untyped-call]
         self.peft_type = PeftType("CALYREX")  # a member that ``calyrex.registration`` adds
         self.task_type = self.task_type or TaskType.CAUSAL_LM  # without it PEFT bypasses forward and generate
-        for name, choices in (("init", Init), ("without_system", WithoutSystem)):
-            if getattr(self, name) not in get_args(choices):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {getattr(self, name)!r}")
-        for name in ("num_blocks", "num_heads", "num_key_value_heads", "head_dim", "intermediate_size"):
-            size = getattr(self, name)
-            if size is None and name != "num_blocks":
-                continue
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
+        check_choice(self, "init", Init)
+        check_choice(self, "without_system", WithoutSystem)
+        check_sizes(self, "num_blocks", "num_heads", "num_key_value_heads", "head_dim", "intermediate_size")
         if not isinstance(self.scale, int | float) or not 0 <= self.scale <= MAX_SCALE:
             raise ValueError(f"scale must be a number from 0 to {MAX_SCALE}, got {self.scale!r}")
 
@@ -82,6 +76,30 @@ class CalyrexConfig(PeftConfig):
             intermediate_size=self.intermediate_size or base_config["intermediate_size"],
             norm_eps=base_config["norm_eps"],
         )
+
+
+def check_choice(config: PeftConfig, name: str, choices: Any) -> None:
+    """Refuse a field that is none of the values of a ``Literal`` type.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    if getattr(config, name) not in get_args(choices):
+        raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {getattr(config, name)!r}")
+
+
+def check_sizes(config: PeftConfig, *names: str) -> None:
+    """Refuse fields that are no whole numbers of at least 1; None, the base's own size, is fine but for ``num_blocks``.
+
+    Raises:
+        ValueError: one is none.
+    """
+    for name in names:
+        size = getattr(config, name)
+        if size is None and name != "num_blocks":
+            continue
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
 
 
 register()

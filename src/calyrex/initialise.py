@@ -1,19 +1,21 @@
 """Start a block from the weights of the decoder layer before it (``init="base"``)."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
-from calyrex.block import BlockModules, BlockShape
+from calyrex.block import BlockShape
 
 
-def copy_base_weights(block: BlockModules, layer: nn.Module, shape: BlockShape) -> None:
-    """Copy W_Q, W_K, W_V, gate, up and the two norms of a decoder layer into a block, in place.
+def copy_base_weights(modules: Mapping[str, nn.Module], layer: nn.Module, shape: BlockShape) -> None:
+    """Copy W_Q, W_K, W_V, gate, up and the two norms of a decoder layer into a block that has them, in place.
 
-    A narrower feed-forward takes the first ``F`` rows. Biases of the base are left out; the output projections stay
-    zero.
+    A narrower feed-forward takes the first ``F`` rows; rows that a wider one has beyond the base's stay as they are.
+    Biases of the base are left out; the output projections stay zero.
 
     Args:
-        block: the modules to fill.
+        modules: the modules to fill, by the names in ``BlockModules``.
         layer: the decoder layer before the block.
         shape: the sizes of the block.
 
@@ -21,17 +23,18 @@ def copy_base_weights(block: BlockModules, layer: nn.Module, shape: BlockShape) 
         ValueError: the layer has no such weights, they are quantised, or the block's heads differ from the base's.
     """
     weights = _base_weights(layer, shape)
-    for name, weight in weights.items():
-        target = getattr(block, name).weight
+    for name in weights.keys() & modules.keys():
+        weight, target = weights[name], modules[name].get_parameter("weight")
         if not weight.is_floating_point():
             raise ValueError("init='base' needs base weights that are not quantised; use init='random'")
-        if weight.shape[0] < target.shape[0] or weight.shape[1:] != target.shape[1:]:
+        is_feed_forward = name in ("gate_proj", "up_proj")
+        if weight.shape[1:] != target.shape[1:] or (weight.shape[0] < target.shape[0] and not is_feed_forward):
             raise ValueError(
                 f"init='base' needs the heads of the base: {name} is {list(target.shape)} in the block and "
                 f"{list(weight.shape)} in the base; leave the sizes out or use init='random'"
             )
         with torch.no_grad():
-            target.copy_(weight[: target.shape[0]])
+            target[: weight.shape[0]] = weight[: target.shape[0]]
 
 
 def _base_weights(layer: nn.Module, shape: BlockShape) -> dict[str, Tensor]:

@@ -1,29 +1,24 @@
 """A decoder layer of the base with a block after it."""
 
-from typing import Any
-
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
 from calyrex.block import BlockModules, BlockShape, apply_block, build_block, project_system
 from calyrex.cache import system_cache_layer
 from calyrex.config import CalyrexConfig
-from calyrex.context import SystemContext, find_cache
+from calyrex.context import SystemContext
 from calyrex.initialise import copy_base_weights
+from calyrex.wrapping import InsertedLayer
 
 PREFIX = "calyrex_"
 
 
-class CalyrexLayer(nn.Module, BaseTunerLayer):
-    """A decoder layer with a block after it, one set of block weights for each adapter.
+class CalyrexLayer(InsertedLayer):
+    """A decoder layer with a block after it, one set of block weights for each adapter."""
 
-    ``output_hidden_states`` of transformers shows the decoder layer's own output, before the block.
-    """
-
+    prefix = PREFIX
     adapter_layer_names = tuple(PREFIX + name for name in BlockModules._fields)
-    other_param_names = ()
 
     def __init__(self, base_layer: nn.Module, context: SystemContext, num_layers: int, block_index: int) -> None:
         """Wrap a decoder layer.
@@ -34,25 +29,10 @@ class CalyrexLayer(nn.Module, BaseTunerLayer):
             num_layers: ``L``, decoder layers of the base.
             block_index: number of the decoder layer, from 0; the block's place in the cache.
         """
-        super().__init__()
-        self.base_layer = base_layer
+        super().__init__(base_layer, block_index)
         self.context = context
         self.num_layers = num_layers
-        self.block_index = block_index
-        self.configs: dict[str, CalyrexConfig] = {}
         self.head_dims: dict[str, int] = {}
-        self._disable_adapters = False
-        for name in self.adapter_layer_names:
-            setattr(self, name, nn.ModuleDict())
-
-    def __getattr__(self, name: str) -> Any:
-        """Show the attributes of the decoder layer, which models read (``attention_type``)."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name == "base_layer":
-                raise
-            return getattr(self.base_layer, name)
 
     def add_block(self, adapter_name: str, config: CalyrexConfig, shape: BlockShape) -> None:
         """Add the block of an adapter, on the device and in the dtype of the decoder layer.
@@ -62,15 +42,9 @@ class CalyrexLayer(nn.Module, BaseTunerLayer):
         """
         block = build_block(shape)
         if config.init == "base":
-            copy_base_weights(block, self.get_base_layer(), shape)
-        self.configs[adapter_name] = config
+            copy_base_weights(block._asdict(), self.get_base_layer(), shape)
         self.head_dims[adapter_name] = shape.head_dim
-        reference = next((p for p in self.base_layer.parameters() if p.is_floating_point()), None)
-        for name, module in zip(self.adapter_layer_names, block, strict=True):
-            on_meta = any(p.is_meta for p in module.parameters())
-            if reference is not None and not reference.is_meta and not on_meta:
-                module.to(reference)
-            getattr(self, name)[adapter_name] = module
+        self.insert(adapter_name, config, block)
 
     def block(self, adapter_name: str) -> BlockModules:
         """Return the modules of an adapter's block."""
@@ -81,18 +55,7 @@ class CalyrexLayer(nn.Module, BaseTunerLayer):
         self.context.is_enabled = enabled
         super().enable_adapters(enabled)
 
-    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Run the decoder layer, then the active adapter's block on its output, ``[B, T, E]``."""
-        output = self.base_layer(hidden_states, *args, **kwargs)
-        active = [name for name in self.active_adapters if name in self.head_dims]
-        if self.disable_adapters or not active:
-            return output
-        cache = find_cache(args, kwargs)
-        if isinstance(output, tuple):
-            return (self._anchor(output[0], active[0], cache), *output[1:])
-        return self._anchor(output, active[0], cache)
-
-    def _anchor(self, x: Tensor, adapter_name: str, cache: Cache | None) -> Tensor:
+    def act(self, x: Tensor, adapter_name: str, cache: Cache | None) -> Tensor:
         """Apply the block of an adapter to the residual stream ``[B, T, E]``."""
         block, config = self.block(adapter_name), self.configs[adapter_name]
         system, visible = self._listen(block, x, adapter_name, cache)

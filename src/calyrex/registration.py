@@ -1,4 +1,4 @@
-"""Make PEFT know the method, in whatever order ``calyrex`` and ``peft`` are imported."""
+"""Make PEFT know the methods, in whatever order ``calyrex`` and ``peft`` are imported."""
 
 import importlib
 import importlib.util
@@ -8,27 +8,39 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-NAME = "calyrex"
+_METHODS = {
+    "calyrex": ("calyrex.config:CalyrexConfig", "calyrex.tuner:CalyrexModel"),
+    "parallel_mlp": ("calyrex.parallel_mlp:ParallelMLPConfig", "calyrex.parallel_mlp:ParallelMLPModel"),
+}
+"""For each PEFT method the homes of its configuration and its model."""
 
 
 def register() -> None:
-    """Add CALYREX to PEFT's methods; does nothing the second time.
+    """Add CALYREX and ParallelMLP to PEFT's methods; does nothing the second time.
 
-    Whoever imports ``calyrex.config`` or ``calyrex.tuner`` before PEFT comes here while that module is half loaded;
-    both call again at their end.
+    Whoever imports one of their modules before PEFT comes here while that module is half loaded; each calls again at
+    its end.
     """
     from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
     from peft.utils import register_peft_method
     from peft.utils.peft_types import PeftType
 
-    if NAME.upper() not in PeftType.__members__:
-        _extend_enum(PeftType, NAME.upper())
-    config = importlib.import_module("calyrex.config")
-    if not hasattr(config, "CalyrexConfig"):
-        return
-    tuner = importlib.import_module("calyrex.tuner")
-    if hasattr(tuner, "CalyrexModel") and NAME.upper() not in PEFT_TYPE_TO_TUNER_MAPPING:
-        register_peft_method(name=NAME, config_cls=config.CalyrexConfig, model_cls=tuner.CalyrexModel)
+    for name in _METHODS:
+        if name.upper() not in PeftType.__members__:
+            _extend_enum(PeftType, name.upper())
+    for name, homes in _METHODS.items():
+        config = _find(homes[0])
+        if config is None:  # the others need it whole
+            return
+        model = _find(homes[1])
+        if model is not None and name.upper() not in PEFT_TYPE_TO_TUNER_MAPPING:
+            register_peft_method(name=name, config_cls=config, model_cls=model)
+
+
+def _find(home: str) -> Any:
+    """Return a class, or None while its module is half loaded."""
+    module, _, name = home.partition(":")
+    return getattr(importlib.import_module(module), name, None)
 
 
 def register_with_peft() -> None:

@@ -1,10 +1,8 @@
 """CALYREX as a PEFT method: wrap decoder layers of a frozen model, carry the system mask to them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
-from peft.tuners.tuners_utils import BaseTuner
+from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -12,12 +10,12 @@ from calyrex.base import base_sizes, find_layers
 from calyrex.config import CalyrexConfig
 from calyrex.context import Request, SystemContext, find_cache
 from calyrex.layer import PREFIX, CalyrexLayer
-from calyrex.placement import resolve_placement
 from calyrex.registration import register
 from calyrex.template import SystemTemplate, infer_system_mask, read_base_template
+from calyrex.wrapping import InsertingModel
 
 
-class CalyrexModel(BaseTuner):
+class CalyrexModel(InsertingModel):
     """A frozen causal language model with CALYREX blocks, made by ``peft.get_peft_model``."""
 
     prefix = PREFIX
@@ -94,16 +92,6 @@ class CalyrexModel(BaseTuner):
         """Strength of the active adapter's blocks."""
         return self._active_config().scale
 
-    def set_adapter(self, adapter_name: str | list[str], inference_mode: bool = False) -> None:
-        """Make an adapter the active one.
-
-        Raises:
-            ValueError: more than one is given; blocks of several adapters do not add up.
-        """
-        if not isinstance(adapter_name, str) and len(adapter_name) > 1:
-            raise ValueError(f"CALYREX runs one adapter at a time, got {list(adapter_name)}")
-        super().set_adapter(adapter_name, inference_mode=inference_mode)
-
     def unload(self) -> nn.Module:
         """Return the base as it was."""
         for hook in self.context_hooks:
@@ -124,21 +112,6 @@ class CalyrexModel(BaseTuner):
 
     def _active_config(self) -> CalyrexConfig:
         return cast(CalyrexConfig, self.peft_config[self.active_adapters[0]])
-
-    @contextmanager
-    def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> Iterator[None]:
-        if kwargs.get("adapter_names") is not None:
-            raise ValueError("CALYREX does not support adapter_names for single rows; call once for each adapter")
-        yield
-
-    def _prepare_adapter_config(  # type: ignore[override]
-        self, peft_config: CalyrexConfig, model_config: dict[str, Any]
-    ) -> CalyrexConfig:
-        layers = find_layers(self.model)
-        name = next(name for name, module in self.model.named_modules() if module is layers)
-        chosen = resolve_placement(peft_config.placement, len(layers), peft_config.num_blocks)
-        peft_config.target_modules = [f"{name}.{layer - 1}" for layer in chosen]
-        return peft_config
 
     def _prepare_model(  # type: ignore[override]
         self, peft_config: CalyrexConfig, model: PreTrainedModel
@@ -163,14 +136,10 @@ class CalyrexModel(BaseTuner):
             setattr(parent, target_name, target)
         target.add_block(adapter_name, peft_config, shape)
 
-    def _replace_module(self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module) -> None:
-        setattr(parent, child_name, new_module)
 
-    def _check_merge_allowed(self) -> None:
-        raise NotImplementedError(
-            "CALYREX blocks cannot be merged: they attend to the system prompt, which no base weight does; "
-            "use unload() to get the base back"
-        )
+def hears_system(model: PreTrainedModel | PeftModel) -> bool:
+    """Tell whether a model takes a ``system_mask``: whether there are blocks on it."""
+    return isinstance(model, PeftModel) and isinstance(model.base_model, CalyrexModel)
 
 
 register()

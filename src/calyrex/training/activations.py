@@ -2,10 +2,11 @@
 
 Nothing below the first block depends on a trained weight. The residual stream that enters the first block is therefore
 the same in every epoch and for every seed, placement and method that leaves the layers below alone: it is computed
-once for each row and kept in the user's cache, and stands in for the layers below while the blocks train.
+once for each row and kept in the user's cache, and stands in for the layers below while the blocks train. The same
+goes for other adapters, such as LoRA on late layers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -15,14 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from calyrex.errors import CalyrexError
-from calyrex.layer import CalyrexLayer
 from calyrex.training.batches import Row
 from calyrex.training.filling import base_layers, fill, make_plan
 from calyrex.training.shards import Shard
+from calyrex.wrapping import InsertedLayer
 
 _OPEN_SHARDS = 64
 
@@ -32,21 +35,22 @@ class ActivationStore:
 
     Attributes:
         folder: where the shards lie.
+        layer: number of that decoder layer, from 0.
         size_bytes: size of all states.
-        states: stand-in for the layers up to the first block in the coming forward, ``[B, T, E]``.
     """
 
-    def __init__(self, folder: Path, shards: Sequence[Shard], lengths: Sequence[int]) -> None:
+    def __init__(self, folder: Path, layer: int, shards: Sequence[Shard], lengths: Sequence[int]) -> None:
         """Create a store over shards, which may still be missing.
 
         Args:
             folder: where the shards lie.
+            layer: number of the decoder layer whose output they hold.
             shards: together they hold every row once.
             lengths: tokens of each row.
         """
         self.folder = folder
         self.size_bytes = sum(shard.size_bytes for shard in shards)
-        self.states: Tensor | None = None
+        self.layer = layer
         self._lengths = np.asarray(lengths, dtype=np.int64)
         self._shard_of = np.zeros(len(lengths), dtype=np.int64)
         self._start_of = np.zeros(len(lengths), dtype=np.int64)
@@ -96,14 +100,14 @@ def _read_bytes(shard: Shard) -> NDArray[np.uint8]:
 def open_activations(
     model: PeftModel, rows: Sequence[Row], *, folder: Path | None = None, batch_tokens: int = 1024
 ) -> tuple[ActivationStore, Iterator[int]]:
-    """Find the states that enter the first block, and prepare to compute those that are missing.
+    """Find the states that leave the last layer below the adapter, and prepare to compute those that are missing.
 
     The store lies in a folder named after all that the states depend on: base, token ids of the rows, and what rounding
     depends on (``calyrex.training.fingerprint``). States keep the dtype of the base: rounding those of a float32 base
     would train the blocks on another stream than the one they serve.
 
     Args:
-        model: the model with blocks.
+        model: the model with blocks, or with another adapter that leaves the first decoder layer alone.
         rows: training rows.
         folder: where stores are kept; None takes ``activations`` in the user's cache.
         batch_tokens: tokens of one forward at most, padding included.
@@ -111,11 +115,16 @@ def open_activations(
     Returns:
         The store, and an iterator that computes what is missing and yields the number of rows done so far; it yields
         nothing where the store is complete. It raises what ``fill_activations`` raises.
+
+    Raises:
+        ValueError: the adapter changes the first decoder layer already.
     """
-    layer = _first_block(model).block_index
+    layer = last_frozen_layer(model)
+    if layer is None:
+        raise ValueError("the adapter changes the first decoder layer: there is no frozen part to compute once")
     plan = make_plan(model, rows, folder, batch_tokens)
     shards = [plan.shard(number, layer) for number in range(len(plan.shards))]
-    return ActivationStore(plan.folder_of(layer), shards, plan.lengths), fill(model, rows, plan, [layer])
+    return ActivationStore(plan.folder_of(layer), layer, shards, plan.lengths), fill(model, rows, plan, [layer])
 
 
 def fill_activations(
@@ -154,26 +163,40 @@ def fill_activations(
 
 
 @contextmanager
-def prefix_skipped(model: PeftModel, store: ActivationStore) -> Iterator[None]:
-    """Let ``store.states`` stand in for the layers up to the first block inside the ``with``."""
-    first = _first_block(model)
-    below = list(base_layers(model))[: first.block_index]
+def prefix_skipped(
+    model: PreTrainedModel | PeftModel, last_layer: int, read_states: Callable[[], Tensor | None]
+) -> Iterator[None]:
+    """Let stored states stand in for the first layers inside the ``with``.
+
+    Args:
+        model: the base, or the base with an adapter.
+        last_layer: number of the last decoder layer that is skipped, from 0; at most ``last_frozen_layer``.
+        read_states: returns the states that leave it, ``[B, T, E]``; called once in each forward.
+    """
+    skipped = list(base_layers(model))[: last_layer + 1]
+    *below, last = (layer.base_layer if isinstance(layer, InsertedLayer) else layer for layer in skipped)
 
     def pass_on(hidden_states: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
         return hidden_states
 
     def feed(_hidden_states: Tensor, *_args: Any, **_kwargs: Any) -> Tensor | None:
-        return store.states
+        return read_states()
 
     for layer in below:
         layer.forward = pass_on
-    first.base_layer.forward = feed
+    last.forward = feed
     try:
         yield
     finally:
-        for layer in (*below, first.base_layer):
+        for layer in (*below, last):
             del layer.forward
 
 
-def _first_block(model: PeftModel) -> CalyrexLayer:
-    return next(layer for layer in base_layers(model) if isinstance(layer, CalyrexLayer))
+def last_frozen_layer(model: PeftModel) -> int | None:
+    """Return the number of the last decoder layer whose output no adapter changes, from 0; None where there is none."""
+    for number, layer in enumerate(base_layers(model)):
+        if isinstance(layer, InsertedLayer):
+            return number
+        if any(isinstance(module, BaseTunerLayer) for module in layer.modules()):
+            return number - 1 if number else None
+    raise ValueError("the model has no adapter on its decoder layers")

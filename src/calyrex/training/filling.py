@@ -207,6 +207,6 @@ def _run_frozen(model: PeftModel, input_ids: Tensor, layers: Sequence[int]) -> d
     return states
 
 
-def base_layers(model: PeftModel) -> nn.ModuleList:
+def base_layers(model: PreTrainedModel | PeftModel) -> nn.ModuleList:
     """Return the decoder layers of the base, wrapped where they have blocks."""
-    return find_layers(cast(PreTrainedModel, model.get_base_model()))
+    return find_layers(cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model))

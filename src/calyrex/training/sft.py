@@ -40,7 +40,11 @@ def train(options: TrainOptions) -> Path:
     model = attach_blocks(options, tokenizer)
     with open_folder(options), make_progress() as progress:
         rows = load_rows(options, tokenizer)
-        train_blocks(model, rows, options, progress)
+        store = fill_store(model, rows, progress) if options.cache_activations else None
+        held_out = None
+        if options.validation_fraction > 0:
+            rows, held_out = hold_out(rows, options)
+        train_blocks(model, rows, options, progress, held_out=held_out, store=store)
     logger.info("adapter saved; talk to it: calyrex chat --adapter %s", options.output_dir)
     return Path(options.output_dir)
 
@@ -73,23 +77,29 @@ def attach_blocks(options: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> 
         raise CalyrexError(str(error).splitlines()[0]) from error
 
 
-def train_blocks(model: PeftModel, rows: Dataset, options: TrainOptions, progress: Progress) -> list[dict[str, float]]:
-    """Train the blocks of a model and save them in the output folder.
+def train_blocks(
+    model: PeftModel,
+    rows: Dataset,
+    options: TrainOptions,
+    progress: Progress,
+    *,
+    held_out: Dataset | None = None,
+    store: ActivationStore | None = None,
+) -> list[dict[str, float]]:
+    """Train the blocks of a model, or another adapter, and save them in the output folder.
 
     Args:
         model: the model with blocks.
         rows: tokenised chats (``calyrex.training.rows``).
         options: how to train.
         progress: where bars are shown.
+        held_out: rows for a validation loss after each epoch, or None.
+        store: the frozen part of the forward of all these rows, or None to compute it in every step.
 
     Returns:
         The Trainer's log: losses in nats, by step.
     """
     output_dir = Path(options.output_dir)
-    held_out = None
-    if options.validation_fraction > 0:
-        rows, held_out = hold_out(rows, options)
-    store = fill_store(model, rows, progress) if options.cache_activations else None
     try:
         trainer = BlockTrainer(
             model,
@@ -126,7 +136,7 @@ def set_aside(checkpoint: Path) -> None:
 
 
 def hold_out(rows: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset]:
-    """Split off rows for validation and number the others anew.
+    """Split off rows for validation.
 
     Raises:
         CalyrexError: the fraction leaves no row on one side.
@@ -137,8 +147,7 @@ def hold_out(rows: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset]:
             f"validation_fraction {options.validation_fraction} of {len(rows)} chats leaves one side empty"
         )
     split = rows.train_test_split(size, seed=options.seed)
-    train = split["train"].remove_columns("row")
-    return train.add_column("row", list(range(len(train)))), split["test"]
+    return split["train"], split["test"]
 
 
 def fill_store(model: PeftModel, rows: Dataset, progress: Progress) -> ActivationStore:

@@ -22,6 +22,11 @@ from calyrex.training.activations import ActivationStore, prefix_skipped
 from calyrex.training.batches import collate, keeps_documents_apart
 from calyrex.training.folder import checkpoints, step_of
 from calyrex.training.loss import answer_loss, has_plain_logits
+from calyrex.tuner import hears_system
+
+
+class DivergedError(CalyrexError):
+    """The loss is no finite number any more."""
 
 
 class LengthGroupedSampler(Sampler[int]):
@@ -56,7 +61,7 @@ class LengthGroupedSampler(Sampler[int]):
 
 
 class BlockTrainer(Trainer):
-    """Train the blocks of a model; the base stays in evaluation mode and, with a store, is not run at all."""
+    """Train the blocks of a model, or another adapter; the base stays in evaluation mode, or a store spares its run."""
 
     loss_is_scaled_for_ga = True
 
@@ -77,7 +82,7 @@ class BlockTrainer(Trainer):
             args: arguments of transformers' Trainer.
             train_dataset: rows as in ``calyrex.training.batches.Row``.
             eval_dataset: held-out rows, or None.
-            store: the frozen part of the forward of each training row, or None to compute it in every step.
+            store: the frozen part of the forward of each row, or None to compute it in every step.
             **kwargs: handed to ``Trainer``.
         """
         pad_token_id = model.config.get_text_config().pad_token_id or 0
@@ -91,6 +96,7 @@ class BlockTrainer(Trainer):
             **kwargs,
         )
         self.is_chunked = has_plain_logits(model)
+        self.hears_system = hears_system(model)
         self.rows = train_dataset
         self.store = store
         self.model_accepts_loss_kwargs = True  # so that the number of labels in a whole step is passed on
@@ -107,19 +113,21 @@ class BlockTrainer(Trainer):
     ) -> Tensor:
         """Return the mean cross-entropy of the assistant's tokens, a scalar."""
         inputs = dict(inputs)
+        if not self.hears_system:
+            del inputs["system_mask"]
         labels, rows = inputs.pop("labels"), inputs.pop("rows")
         plain_model = self.accelerator.unwrap_model(model)
         plain_model.get_base_model().eval()  # the Trainer turns dropout of the base on in every step
         head = plain_model.get_base_model().get_output_embeddings()
         skipped: AbstractContextManager[None] = nullcontext()
-        if self.store is not None and model.training:
-            self.store.states = self.store.load(rows.tolist(), labels.shape[1]).to(labels.device)
-            skipped = prefix_skipped(plain_model, self.store)
+        if self.store is not None:
+            states = self.store.load(rows.tolist(), labels.shape[1]).to(labels.device)
+            skipped = prefix_skipped(plain_model, self.store.layer, lambda: states)
         with skipped:
             loss = answer_loss(model, head, labels, num_items_in_batch, is_chunked=self.is_chunked, **inputs)
         if not bool(torch.isfinite(loss)):
             step, rate = self.state.global_step, self.args.learning_rate
-            raise CalyrexError(f"the loss is {loss.item()} after step {step}; lower learning_rate, now {rate}")
+            raise DivergedError(f"the loss is {loss.item()} after step {step}; lower learning_rate, now {rate}")
         return loss
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
