@@ -212,10 +212,11 @@ def test_the_families_take_equal_turns(test: list[RuleExample]) -> None:
 def test_the_mix_has_long_combined_and_attacked_conversations(train: list[RuleExample]) -> None:
     size = len(train)
 
-    assert 0.2 < sum(row.attack is not None for row in train) / size < 0.3
+    assert 0.25 < sum(row.attack is not None for row in train) / size < 0.35
+    assert 0.15 < sum(row.attack == "many shots" for row in train) / size < 0.21
     assert 0.05 < sum(len(row.rules) == 2 for row in train) / size < 0.15
-    assert 0.7 < sum(len(row.messages) == 2 for row in train) / size < 0.8
-    assert {len(row.messages) // 2 for row in train} == {1, 2, 3, 4, 5, 6}
+    assert 0.6 < sum(len(row.messages) == 2 for row in train) / size < 0.75
+    assert {len(row.messages) // 2 for row in train} == {1, 2, 3, 4, 5, 6, 7}
 
 
 def test_families_and_attacks_can_be_chosen() -> None:

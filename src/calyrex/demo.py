@@ -15,8 +15,8 @@ from rich.progress import (
 )
 from transformers import PreTrainedTokenizerBase
 
-from calyrex.data.chats import Chat
 from calyrex.data.rules import HELD_OUT_FAMILIES, TEST_SEED_OFFSET, TRAINED_FAMILIES, RuleExample, generate_corpus
+from calyrex.data.rules.chats import rule_chats
 from calyrex.errors import CalyrexError
 from calyrex.generation import answer_chats
 from calyrex.models import BUILTIN, load_tokenizer
@@ -26,7 +26,7 @@ from calyrex.report.obedience import Answer, print_demo, summarise
 from calyrex.training.folder import RECORD, ROWS, versions
 from calyrex.training.progress import make_progress
 from calyrex.training.rows import write_rows
-from calyrex.training.sft import attach_blocks, train_blocks
+from calyrex.training.sft import attach_blocks, fill_store, train_blocks
 
 MAX_NEW_TOKENS = 28  # the longest expected answer has 26
 BATCH_SIZE = 8
@@ -56,7 +56,8 @@ def run(options: DemoOptions) -> Path:
             base = _answer(model, tokenizer, tests, progress, "base answers")
         training_started = time.monotonic()
         rows = training_rows(options.num_train, recipe, tokenizer)
-        log = train_blocks(model, rows, recipe, progress)
+        store = fill_store(model, rows, progress) if recipe.cache_activations else None
+        log = train_blocks(model, rows, recipe, progress, store=store)
         train_seconds = time.monotonic() - training_started
         _swap(recipe.output_dir, adapter_dir)
         anchored = _answer(model.eval(), tokenizer, tests, progress, "anchored answers")
@@ -105,10 +106,7 @@ def train_options(options: DemoOptions) -> TrainOptions:
 
 def training_rows(num_train: int, recipe: TrainOptions, tokenizer: PreTrainedTokenizerBase) -> Dataset:
     """Tokenise the training dialogues."""
-    chats = (
-        Chat(messages=example.chat()["messages"], tools=None, origin=f"built-in rule dialogue {number}")
-        for number, example in enumerate(generate_corpus(num_train, seed=recipe.seed))
-    )
+    chats = rule_chats(num_train, seed=recipe.seed)
     return write_rows(chats, tokenizer, recipe.output_dir / ROWS, max_length=recipe.max_length)
 
 

@@ -111,7 +111,11 @@ _TEST_ATTACKS = MappingProxyType(
 )
 
 # Attacks that put rule-breaking turns before the question: how many, at least and at most.
-SHOTS = MappingProxyType({"many shots": (2, 4), "many more shots": (5, 8), "pasted transcript": (2, 3)})
+SHOTS = MappingProxyType({"many shots": (1, 6), "many more shots": (5, 8), "pasted transcript": (2, 3)})
+
+
+# Blocks must be trained for conversations that argue against the rule: without them they are too weak there.
+_MANY_SHOTS_SHARE: dict[Split, float] = {"train": 0.6, "test": 0.08}
 
 
 def attack_names(split: Split) -> tuple[str, ...]:
@@ -121,7 +125,7 @@ def attack_names(split: Split) -> tuple[str, ...]:
 
 def draw_attack(rng: random.Random, split: Split) -> str:
     """Draw the name of an attack; many-shot attacks come more often than others."""
-    if rng.random() < 0.08:
+    if rng.random() < _MANY_SHOTS_SHARE[split]:
         return "many shots" if split == "train" else "many more shots"
     return rng.choice(attack_names(split))
 
