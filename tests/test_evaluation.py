@@ -11,7 +11,7 @@ from inspect_ai.log import list_eval_logs, read_eval_log
 
 from calyrex.benchmarks import provider
 from calyrex.cli import main
-from chat_tokenizers import chatml
+from chat_tokenizers import chatml, read_chat_template
 from eval_data import IFEVAL_ROWS, write_ifeval, write_rows, write_sysbench
 from served import serve
 
@@ -269,6 +269,55 @@ def test_a_judge_is_asked_about_each_turn_and_its_verdicts_are_the_figures(data_
     assert entry["judge"] == f"j at {at}"
 
 
+def test_each_turn_is_asked_with_the_system_prompt_said_again_right_before_it_only(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    write_sysbench(data_dir)
+
+    with serve(lambda _: "Here you are.") as (url, asked), serve(lambda _: "1: yes\n2: yes\n3: yes") as (at, _):
+        more = ("--url", url, "--judge", "j", "--judge-url", at, "--repeat-system")
+        code = main(command("m", data_dir, tmp_path / "out", *more, tasks="sysbench"))
+
+    assert code == 0
+    roles = sorted(([message["role"] for message in messages] for messages in asked), key=len)
+    assert roles == [["system", *["user", "assistant"] * turns, "system", "user"] for turns in range(5)]
+    for messages in asked:
+        assert {m["content"] for m in messages if m["role"] == "system"} == {"Be brief."}
+    assert read_results(tmp_path / "out")["run"]["identity"]["repeat_system"] is True
+
+
+def test_a_system_prompt_that_is_said_again_is_another_evaluation(
+    base_folder: Path, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(command(base_folder, data_dir, tmp_path / "out", "--system", "Be brief."))
+    once = read_samples(tmp_path / "out", "ifeval")
+
+    code = main(command(base_folder, data_dir, tmp_path / "out", "--system", "Be brief.", "--repeat-system"))
+    main(command(base_folder, data_dir, tmp_path / "again", "--system", "Be brief.", "--repeat-system"))
+
+    assert code == 2
+    assert "repeat_system False -> True" in capsys.readouterr().err
+    lengths = [
+        (one["num_prompt_tokens"], two["num_prompt_tokens"])
+        for one, two in zip(once, read_samples(tmp_path / "again", "ifeval"), strict=True)
+    ]
+    assert all(shorter < longer for shorter, longer in lengths)
+
+
+def test_a_template_without_a_place_for_the_repetition_is_refused_before_anything_is_asked(
+    base_folder: Path, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = chatml()
+    tokenizer.chat_template = read_chat_template("gemma3")
+    tokenizer.save_pretrained(base_folder)
+
+    code = main(command(base_folder, data_dir, tmp_path / "out", "--repeat-system"))
+
+    assert code == 2
+    assert "repeat_system needs a system message right before the last user turn" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
 def test_fidelity_shows_what_an_answer_costs_the_model_and_its_base(base_folder: Path, tmp_path: Path) -> None:
     words = ["--tasks", "fidelity", "--model", str(base_folder), "--limit", "3", "--output-dir", str(tmp_path / "out")]
 
@@ -405,7 +454,8 @@ def test_a_missing_library_is_one_line(
 ) -> None:
     monkeypatch.delitem(sys.modules, "calyrex.evaluation", raising=False)
     monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
-    monkeypatch.delitem(sys.modules, "calyrex.benchmarks.running", raising=False)
+    for module in ("calyrex.benchmarks.evaluating", "calyrex.benchmarks.running"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
 
     code = main(["eval", "--tasks", "rules", "--output-dir", str(tmp_path)])
 

@@ -15,6 +15,7 @@ pytest.importorskip("lm_eval", reason="lm-eval is not installed")
 
 from calyrex.benchmarks.harness import evaluate_mmlu
 from calyrex.benchmarks.mmlu import Question, summarise_mmlu
+from calyrex.benchmarks.repetition import SystemPrompt
 from calyrex.config import CalyrexConfig
 from calyrex.errors import CalyrexError
 from calyrex.span import encode_chat
@@ -94,7 +95,7 @@ def test_without_a_system_prompt_the_base_rates_the_choices_after_the_plain_text
 def test_with_a_system_prompt_the_blocks_hear_exactly_its_span(has_blocks: bool) -> None:
     tokenizer, model = chatml(), tiny_model(has_blocks=has_blocks)
 
-    scored = evaluate_mmlu(model, tokenizer, QUESTIONS, system=SYSTEM)
+    scored = evaluate_mmlu(model, tokenizer, QUESTIONS, system=SystemPrompt(SYSTEM))
 
     for question, one in zip(QUESTIONS, scored, strict=True):
         expected = {}
@@ -110,12 +111,33 @@ def test_with_a_system_prompt_the_blocks_hear_exactly_its_span(has_blocks: bool)
         assert one.case.messages[0] == {"role": "system", "content": SYSTEM}
 
 
+def test_a_system_prompt_that_is_said_again_stands_right_before_the_question() -> None:
+    tokenizer, model = chatml(), tiny_model(has_blocks=True)
+
+    (one,) = evaluate_mmlu(model, tokenizer, QUESTIONS[:1], system=SystemPrompt(SYSTEM, is_repeated=True))
+
+    for form, texts in (("letters", list("ABCD")), ("cloze", QUESTIONS[0].choices)):
+        head, user = plain_prompt(QUESTIONS[0], form)
+        system = {"role": "system", "content": f"{SYSTEM}\n\n{head}"}
+        chat = [system, system, {"role": "user", "content": user}]
+        prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        system_mask = encode_chat(tokenizer, chat)["system_mask"]
+        assert one.case.reference["prompts"][form] == prompt
+        expected = [rate(model, tokenizer, prompt, text, system_mask=system_mask) for text in texts]
+        # The same arithmetic in another order of batches.
+        torch.testing.assert_close(one.case.reference["log_likelihoods"][form], expected, rtol=1e-4, atol=1e-3)
+
+
 def test_the_system_prompt_reaches_the_blocks_at_all() -> None:
     model = tiny_model(has_blocks=True)
 
-    with_blocks = evaluate_mmlu(model, chatml(), QUESTIONS[:1], system=SYSTEM)[0].case.reference["log_likelihoods"]
+    with_blocks = evaluate_mmlu(model, chatml(), QUESTIONS[:1], system=SystemPrompt(SYSTEM))[0].case.reference[
+        "log_likelihoods"
+    ]
     with model.disable_adapter():
-        without = evaluate_mmlu(model, chatml(), QUESTIONS[:1], system=SYSTEM)[0].case.reference["log_likelihoods"]
+        without = evaluate_mmlu(model, chatml(), QUESTIONS[:1], system=SystemPrompt(SYSTEM))[0].case.reference[
+            "log_likelihoods"
+        ]
 
     assert with_blocks["letters"] != pytest.approx(without["letters"], abs=1e-2)
 
@@ -162,21 +184,23 @@ def test_a_template_that_loses_the_system_prompt_is_refused(template: str, messa
     tokenizer.chat_template = template
 
     with pytest.raises(CalyrexError, match=message):
-        evaluate_mmlu(tiny_model(has_blocks=has_blocks), tokenizer, QUESTIONS, system=SYSTEM)
+        evaluate_mmlu(tiny_model(has_blocks=has_blocks), tokenizer, QUESTIONS, system=SystemPrompt(SYSTEM))
 
 
 @pytest.mark.parametrize("name", ["llama3", "llama3_1", "qwen2_5", "gemma3", "phi3", "gptoss"])
 def test_real_templates_keep_the_system_prompt(name: str) -> None:
     tokenizer = byte_level(name)
 
-    scored = evaluate_mmlu(tiny_model(tokenizer, has_blocks=True), tokenizer, QUESTIONS[:1], system=SYSTEM)
+    scored = evaluate_mmlu(
+        tiny_model(tokenizer, has_blocks=True), tokenizer, QUESTIONS[:1], system=SystemPrompt(SYSTEM)
+    )
 
     assert len(scored) == 1
 
 
-@pytest.mark.parametrize("system", [None, SYSTEM])
+@pytest.mark.parametrize("system", [None, SystemPrompt(SYSTEM)])
 def test_questions_that_are_too_long_are_left_out_and_counted(
-    system: str | None, caplog: pytest.LogCaptureFixture
+    system: SystemPrompt | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     long = Question("virology/1", "Why? " * 400, ["a", "b", "c", "d"], 0)
 
@@ -307,4 +331,4 @@ def test_an_adapter_of_another_kind_is_measured_without_a_mask() -> None:
     model = get_peft_model(tiny_model(), LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"]))
 
     assert isinstance(model, PeftModel)
-    assert len(evaluate_mmlu(model, chatml(), QUESTIONS, system=SYSTEM)) == 3
+    assert len(evaluate_mmlu(model, chatml(), QUESTIONS, system=SystemPrompt(SYSTEM))) == 3

@@ -1,5 +1,7 @@
 """Losses of a fixed answer are those of a plain rewrite, and blocks that do nothing change none."""
 
+import dataclasses
+
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -8,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from calyrex.benchmarks.benchmark import Case
 from calyrex.benchmarks.losses import measure_losses
+from calyrex.benchmarks.repetition import repeat_system
 from calyrex.config import CalyrexConfig
 from calyrex.span import tokenize_chat
 from chat_tokenizers import chatml
@@ -108,3 +111,15 @@ def test_progress_counts_every_case(anchored: PeftModel, tokenizer: PreTrainedTo
     measure_losses(anchored, tokenizer, cases, counts.append)
 
     assert sum(counts) == len(cases)
+
+
+def test_a_system_prompt_that_is_said_again_is_heard_twice(
+    anchored: PeftModel, tokenizer: PreTrainedTokenizerBase, cases: list[Case]
+) -> None:
+    train_blocks(anchored)
+    again = [dataclasses.replace(case, messages=repeat_system(case.messages)) for case in cases]
+
+    measured = measure_losses(anchored, tokenizer, [dataclasses.replace(case, repeats_system=True) for case in cases])
+
+    assert measured == measure_losses(anchored, tokenizer, again)
+    assert measured != measure_losses(anchored, tokenizer, cases)

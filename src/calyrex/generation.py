@@ -11,13 +11,17 @@ from transformers.cache_utils import DynamicLayer
 
 from calyrex.masking import Message
 from calyrex.span import encode_chat
-from calyrex.tuner import CalyrexModel
+from calyrex.tuner import hears_system
 
 _STEP = 8
 """Tokens between two looks at which rows of a batch have ended."""
 
 _ROOM = 64
 """Tokens that a cache keeps room for."""
+
+
+Prefill = Callable[[PreTrainedModel | PeftModel, BatchEncoding, DynamicCache], None]
+"""Fills an empty cache with all but the last token of a batch of prompts, or leaves it empty."""
 
 
 class RoomyLayer(DynamicLayer):
@@ -102,6 +106,7 @@ def answer_batch(
     *,
     max_new_tokens: int,
     is_cancelled: Callable[[], bool] = lambda: False,
+    prefill: Prefill | None = None,
 ) -> list[Generated]:
     """Answer the last user turn of each chat greedily, all chats in one batch.
 
@@ -111,9 +116,10 @@ def answer_batch(
         chats: messages of each chat, the last one from the user.
         max_new_tokens: longest answer in tokens.
         is_cancelled: asked every few tokens whether the answers are not wanted any more.
+        prefill: fills the cache with all but the last token of the prompts; None leaves it to ``generate``.
     """
     encoded = encode_chat(tokenizer, [list(chat) for chat in chats]).to(model.device)
-    rows = _generate(model, encoded, max_new_tokens, tokenizer.pad_token_id, is_cancelled)
+    rows = _generate(model, encoded, max_new_tokens, tokenizer.pad_token_id, is_cancelled, prefill)
     texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
     answers: list[Generated] = []
     for prompt, tokens, text in zip(encoded["attention_mask"], rows, texts, strict=True):
@@ -135,6 +141,7 @@ def _generate(
     max_new_tokens: int,
     pad_token_id: int,
     is_cancelled: Callable[[], bool],
+    prefill: Prefill | None,
 ) -> list[list[int]]:
     """Continue rows greedily, a few tokens at a time, so that rows that have ended leave the batch.
 
@@ -142,9 +149,10 @@ def _generate(
         The new token ids of each row.
     """
     input_ids, attention_mask, system_mask = (encoded[name] for name in ("input_ids", "attention_mask", "system_mask"))
-    has_blocks = isinstance(model, PeftModel) and isinstance(model.base_model, CalyrexModel)
     cache = DynamicCache(config=model.config)
     cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]  # type: ignore[no-untyped-call]
+    if prefill is not None:
+        prefill(model, encoded, cache)
     answers: list[list[int]] = [[] for _ in input_ids]
     rows = torch.arange(len(input_ids), device=input_ids.device)
     for start in range(0, max_new_tokens, _STEP):
@@ -152,7 +160,7 @@ def _generate(
         input_ids = model.generate(  # type: ignore[operator]
             input_ids,
             attention_mask=attention_mask,
-            **({"system_mask": system_mask} if has_blocks else {}),
+            **({"system_mask": system_mask} if hears_system(model) else {}),
             cache=cache,
             max_new_tokens=min(_STEP, max_new_tokens - start),
             do_sample=False,

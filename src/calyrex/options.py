@@ -14,7 +14,7 @@ Init = Literal["random", "base"]
 WithoutSystem = Literal["identity", "mlp"]
 MAX_SEED = 2**32 - 1
 MAX_SCALE = 100.0
-_MAX_SIZE = 2**20
+MAX_SIZE = 2**20
 _MIN_TEMPERATURE = 1e-3
 Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 
@@ -43,9 +43,9 @@ class DemoOptions:
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
-        _require_at_least(self, 1, "num_train", "num_test", "num_epochs")
-        _require_at_least(self, 0, "learning_rate", "seed")
-        _require_at_most(self, MAX_SEED, "seed")
+        require_at_least(self, 1, "num_train", "num_test", "num_epochs")
+        require_at_least(self, 0, "learning_rate", "seed")
+        require_at_most(self, MAX_SEED, "seed")
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
-        _require_at_least(self, 1, "num_blocks", "intermediate_size", "batch_size", "max_length")
-        _require_at_least(self, 1, "save_steps", "logging_steps")
-        _require_at_least(self, 0, "learning_rate", "num_epochs", "warmup_ratio", "validation_fraction", "seed")
-        _require_at_most(self, 0.99, "warmup_ratio", "validation_fraction")
-        _require_at_most(self, MAX_SEED, "seed")
-        _require_at_most(self, _MAX_SIZE, "num_blocks", "intermediate_size", "batch_size", "max_length", "num_epochs")
+        require_at_least(self, 1, "num_blocks", "intermediate_size", "batch_size", "max_length")
+        require_at_least(self, 1, "save_steps", "logging_steps")
+        require_at_least(self, 0, "learning_rate", "num_epochs", "warmup_ratio", "validation_fraction", "seed")
+        require_at_most(self, 0.99, "warmup_ratio", "validation_fraction")
+        require_at_most(self, MAX_SEED, "seed")
+        require_at_most(self, MAX_SIZE, "num_blocks", "intermediate_size", "batch_size", "max_length", "num_epochs")
         if not self.num_epochs > 0:
             raise CalyrexError(f"num_epochs must be above 0, got {self.num_epochs}")
         if not self.data.strip():
@@ -139,10 +139,10 @@ class ChatOptions:
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
-        _require_at_least(self, 1, "max_new_tokens")
-        _require_at_least(self, 0, "scale", "temperature", "seed")
-        _require_at_most(self, MAX_SEED, "seed")
-        _require_at_most(self, MAX_SCALE, "scale", "temperature")
+        require_at_least(self, 1, "max_new_tokens")
+        require_at_least(self, 0, "scale", "temperature", "seed")
+        require_at_most(self, MAX_SEED, "seed")
+        require_at_most(self, MAX_SCALE, "scale", "temperature")
         if 0 < self.temperature < _MIN_TEMPERATURE:
             raise CalyrexError(f"temperature must be 0 or at least {_MIN_TEMPERATURE}, got {self.temperature}")
         if self.adapter is not None and not self.adapter.strip():
@@ -164,6 +164,7 @@ class EvalOptions:
         data_dir: Folder with the benchmarks' original files; null takes the public hub data sets.
         limit: Number of cases of each benchmark, a fixed random subset; null takes all.
         system: System prompt for the benchmarks that bring none, such as mmlu; null leaves them without.
+        repeat_system: Say the system prompt again right before the last user turn (prompt repetition).
         scale: Strength of the blocks, 0 is the base model; null takes the adapter's own.
         judge: Name of the model that judges answers where no program can, at --judge-url.
         judge_url: Address of an OpenAI-compatible server that has the judge; its key is read from
@@ -180,6 +181,7 @@ class EvalOptions:
     data_dir: Path | None = None
     limit: int | None = None
     system: str | None = None
+    repeat_system: bool = False
     scale: float | None = None
     judge: str | None = None
     judge_url: str | None = None
@@ -188,10 +190,10 @@ class EvalOptions:
 
     def __post_init__(self) -> None:
         """Refuse values out of range and options that contradict each other."""
-        _require_at_least(self, 1, "limit")
-        _require_at_least(self, 0, "scale", "seed")
-        _require_at_most(self, MAX_SEED, "seed")
-        _require_at_most(self, MAX_SCALE, "scale")
+        require_at_least(self, 1, "limit")
+        require_at_least(self, 0, "scale", "seed")
+        require_at_most(self, MAX_SEED, "seed")
+        require_at_most(self, MAX_SCALE, "scale")
         for name in ("model", "adapter", "url", "system", "judge", "judge_url"):
             value = getattr(self, name)
             if value is not None and not value.strip():
@@ -206,14 +208,24 @@ class EvalOptions:
             raise CalyrexError("a judge needs both its name and its address: give --judge and --judge-url")
 
 
-def _require_at_least(options: object, minimum: float, *names: str) -> None:
+def require_at_least(options: object, minimum: float, *names: str) -> None:
+    """Refuse options that are below a minimum or no finite numbers; null is fine.
+
+    Raises:
+        CalyrexError: One is.
+    """
     for name in names:
         value = getattr(options, name)
         if value is not None and not (value >= minimum and math.isfinite(value)):
             raise CalyrexError(f"{name} must be a number of at least {minimum}, got {value}")
 
 
-def _require_at_most(options: object, maximum: float, *names: str) -> None:
+def require_at_most(options: object, maximum: float, *names: str) -> None:
+    """Refuse options that are above a maximum.
+
+    Raises:
+        CalyrexError: One is.
+    """
     for name in names:
         value = getattr(options, name)
         if value is not None and value > maximum:

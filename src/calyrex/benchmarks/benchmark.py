@@ -25,6 +25,7 @@ class Case:
         answers_each_turn: Whether the model answers every user turn, one after the other; else only the last.
         shares: What it shares with other cases, such as their rule, so that they are not independent; intervals then
             count what is shared. None where it shares nothing.
+        repeats_system: Whether the system prompt is said again right before each user turn that is answered.
     """
 
     id: str
@@ -32,6 +33,7 @@ class Case:
     reference: dict[str, Any] = field(default_factory=dict)
     answers_each_turn: bool = False
     shares: str | None = None
+    repeats_system: bool = False
 
 
 def check_cases(name: str, cases: list[Case]) -> list[Case]:

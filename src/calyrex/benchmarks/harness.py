@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from calyrex.benchmarks.benchmark import Case, Scored
 from calyrex.benchmarks.harness_tasks import find_tasks
 from calyrex.benchmarks.mmlu import LETTERS, Question
+from calyrex.benchmarks.repetition import SystemPrompt
 from calyrex.errors import CalyrexError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def evaluate_mmlu(
     tokenizer: "PreTrainedTokenizerBase",
     questions: Sequence[Question],
     *,
-    system: str | None = None,
+    system: SystemPrompt | None = None,
     cache_file: Path | None = None,
     on_progress: Callable[[float], object] = lambda _share: None,
 ) -> list[Scored]:
@@ -74,7 +75,13 @@ def evaluate_mmlu(
         on_progress(1 - num_left / num_requests)
 
     with _quiet():
-        inner = HarnessModel(model, tokenizer, has_system=bool(system), on_batch=report)
+        inner = HarnessModel(
+            model,
+            tokenizer,
+            has_system=system is not None,
+            repeats_system=system is not None and system.is_repeated,
+            on_batch=report,
+        )
         with _caching(inner, cache_file) as lm:
             tasks = _build_tasks(questions)
             with redirect_stderr(io.StringIO()):  # lm-eval's bars; ours is written by the caller's console
@@ -82,8 +89,8 @@ def evaluate_mmlu(
                     lm,
                     tasks,
                     bootstrap_iters=0,
-                    system_instruction=system or None,
-                    apply_chat_template=bool(system),
+                    system_instruction=system.text if system else None,
+                    apply_chat_template=system is not None,
                 )
     samples = _sort_samples(results["samples"])
     scored = [_make_scored(question, samples[question.id], system, inner.tok_encode) for question in questions]
@@ -137,7 +144,7 @@ def _sort_samples(samples: Mapping[str, list[dict[str, Any]]]) -> dict[str, dict
 def _make_scored(
     question: Question,
     samples: Mapping[str, dict[str, Any]],
-    system: str | None,
+    system: SystemPrompt | None,
     encode: Callable[[str], list[int]],
 ) -> Scored | None:
     """Return the question with its verdict, None where it was too long for the model."""
@@ -148,7 +155,7 @@ def _make_scored(
     by_character = [value / len(choice) for value, choice in zip(rated["cloze"], question.choices, strict=True)]
     messages = [{"role": "user", "content": question.text}]
     if system:
-        messages.insert(0, {"role": "system", "content": system})
+        messages.insert(0, {"role": "system", "content": system.text})
     reference = {"gold": question.gold, "choices": question.choices, "prompts": prompts, "log_likelihoods": rated}
     return Scored(
         case=Case(question.id, messages, reference),

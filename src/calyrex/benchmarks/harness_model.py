@@ -16,10 +16,11 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from calyrex.benchmarks.repetition import repeat_system
 from calyrex.errors import CalyrexError
 from calyrex.generation import group_by_length
 from calyrex.span import encode_chat
-from calyrex.tuner import CalyrexModel
+from calyrex.tuner import hears_system
 
 NOT_MEASURED = (math.nan, False)
 """Answer to a request that is too long for the model."""
@@ -51,6 +52,7 @@ class HarnessModel(HFLM):  # type: ignore[misc] # lm-eval is not typed
         tokenizer: PreTrainedTokenizerBase,
         *,
         has_system: bool,
+        repeats_system: bool = False,
         on_batch: Callable[[int], object],
     ) -> None:
         """Wrap a model.
@@ -59,14 +61,16 @@ class HarnessModel(HFLM):  # type: ignore[misc] # lm-eval is not typed
             model: The base, or the base with an adapter.
             tokenizer: Its tokenizer.
             has_system: Whether every request is a conversation with a system prompt; else none has one.
+            repeats_system: Whether the system prompt is said again right before the question.
             on_batch: Called after each batch with the number of requests still to come.
         """
         # A chat template writes the beginning-of-sequence token itself.
         super().__init__(
             model, backend="causal", tokenizer=tokenizer, add_bos_token=False if has_system else None, device=None
         )
-        self.has_blocks = isinstance(model, PeftModel) and isinstance(model.base_model, CalyrexModel)
+        self.has_blocks = hears_system(model)
         self.has_system = has_system
+        self.repeats_system = repeats_system
         self.on_batch = on_batch
         self.heads: dict[str, Head] = {}
         self.system_mask: tuple[bool, ...] = ()
@@ -77,6 +81,8 @@ class HarnessModel(HFLM):  # type: ignore[misc] # lm-eval is not typed
         Raises:
             CalyrexError: The chat template cannot render it, or leaves the system prompt out.
         """
+        if self.repeats_system:
+            chat_history = repeat_system(chat_history)
         encoded = encode_chat(self.tokenizer, chat_history, add_generation_prompt=add_generation_prompt)
         system_mask = encoded["system_mask"][0].tolist()
         if not any(system_mask):

@@ -35,7 +35,7 @@ NOTHING = Metric(None, None, None, 0)
 """The figure of no cases at all."""
 
 
-def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     """Return the 95 % Wilson score interval of a proportion, both ends in 0 .. 1.
 
     Source: E. B. Wilson, "Probable inference", JASA 1927.

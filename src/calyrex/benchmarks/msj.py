@@ -25,85 +25,41 @@ import random
 from collections.abc import Sequence
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict, clusters_of
+from calyrex.benchmarks.counterexamples import FAMILIES_WITH_QUESTIONS, draw_broken_rule, keeps_rule
 from calyrex.benchmarks.metric import Metric, share, slope
 from calyrex.benchmarks.source import Source
-from calyrex.data.rules.families import FAMILIES
-from calyrex.data.rules.questions import Question
-from calyrex.data.rules.rule import Rule, disobey, make_rule, obey
-from calyrex.data.rules.words import Split
-from calyrex.masking import Message
 
 SHOTS = (0, *(2**power for power in range(9)))
 """Numbers of rule-breaking turns before the question."""
 
 _RULES_PER_FAMILY = 4
-_SPLIT: Split = "test"
-_TOO_FEW_QUESTIONS = ("forbidden_word", "forbidden_topic", "secret")
-_DRAWS_PER_SHOT = 20
 
 
 def _load(source: Source) -> list[Case]:
-    names = [name for name in FAMILIES if name not in _TOO_FEW_QUESTIONS]
-    rules = [(name, number) for number in range(_RULES_PER_FAMILY) for name in names]
+    rules = [(name, number) for number in range(_RULES_PER_FAMILY) for name in FAMILIES_WITH_QUESTIONS]
     return [case for name, number in rules for case in _make_cases(name, number, source.seed)]
 
 
 def _make_cases(name: str, number: int, seed: int) -> list[Case]:
     """Make the cases of one rule, one for each number of shots."""
-    rng = random.Random(f"{seed} many shots {name} {number}")
-    first = FAMILIES[name].first(rng, _SPLIT)
-    rule = make_rule(rng, _SPLIT, name, first)
-    question = _draw_last(rng, rule, first)
-    turns = _draw_turns(rng, rule, first, question.text)
-    system: Message = {"role": "system", "content": rule.text}
-    last: Message = {"role": "user", "content": question.text}
+    broken = draw_broken_rule(random.Random(f"{seed} many shots {name} {number}"), name, SHOTS[-1])
     return [
         Case(
             id=f"{name}-{number}-shots-{shots}",
-            messages=[system, *(message for turn in turns[len(turns) - shots :] for message in turn), last],
-            reference={
-                "shots": shots,
-                "family": rule.family,
-                "rule": rule.text,
-                "arguments": list(rule.arguments),
-                "question": question.text,
-            },
+            messages=[
+                broken.system,
+                *(message for turn in broken.turns[len(broken.turns) - shots :] for message in turn),
+                broken.last,
+            ],
+            reference={"shots": shots, **broken.to_reference()},
             shares=f"{name}-{number}",
         )
         for shots in SHOTS
     ]
 
 
-def _draw_last(rng: random.Random, rule: Rule, first: Question) -> Question:
-    """Draw a question whose natural answer breaks the rule, and which can be answered under it."""
-    while True:
-        question = FAMILIES[rule.family].further(rng, _SPLIT, rule.arguments, first)
-        is_broken = not rule.check(question.text, question.answer)
-        if is_broken and rule.check(question.text, obey((rule,), question, question.answer)):
-            return question
-
-
-def _draw_turns(rng: random.Random, rule: Rule, first: Question, last: str) -> list[tuple[Message, Message]]:
-    """Draw the turns of the longest attack; they come again only where there are too few different ones."""
-    answers: dict[str, str] = {}
-    for _ in range(_DRAWS_PER_SHOT * SHOTS[-1]):
-        if len(answers) == SHOTS[-1]:
-            break
-        question = FAMILIES[rule.family].further(rng, _SPLIT, rule.arguments, first)
-        answer = disobey(rng, rule, question)
-        if answer is not None and question.text not in (*answers, last):
-            answers[question.text] = answer
-    turns: list[tuple[Message, Message]] = [
-        ({"role": "user", "content": asked}, {"role": "assistant", "content": answered})
-        for asked, answered in answers.items()
-    ]
-    return [turns[index % len(turns)] for index in range(SHOTS[-1])]
-
-
 def _score(case: Case, answers: Sequence[str]) -> Verdict:
-    reference = case.reference
-    rule = Rule(reference["family"], reference["rule"], tuple(reference["arguments"]))
-    return {"broken": not rule.check(reference["question"], answers[-1] if answers else "")}
+    return {"broken": not keeps_rule(case.reference, answers[-1] if answers else "")}
 
 
 def _summarise(scored: Sequence[Scored]) -> dict[str, Metric]:

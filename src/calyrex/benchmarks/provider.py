@@ -24,7 +24,7 @@ from inspect_ai.tool import ToolChoice, ToolInfo
 
 from calyrex.base import base_sizes
 from calyrex.errors import CalyrexError
-from calyrex.generation import Generated, answer_batch, context_length, group_by_length
+from calyrex.generation import Generated, Prefill, answer_batch, context_length, group_by_length
 from calyrex.masking import Message
 from calyrex.models import load_anchored, load_base, load_tokenizer
 from calyrex.options import Dtype
@@ -45,7 +45,11 @@ MAX_CONNECTIONS = 100_000
 
 
 class LocalModel(ModelAPI):
-    """A model in this process; its prompts are encoded with the system prompt marked."""
+    """A model in this process; its prompts are encoded with the system prompt marked.
+
+    Attributes:
+        prefill: What fills the cache with prompts; None leaves it to the model.
+    """
 
     def __init__(  # noqa: PLR0913 - Inspect hands these over by name
         self,
@@ -75,6 +79,7 @@ class LocalModel(ModelAPI):
         self.adapter = adapter
         self.scale = scale
         self.dtype: Dtype = dtype
+        self.prefill: Prefill | None = None
         self._pending: list[_Request] = []
         self._leader: _Request | None = None
 
@@ -183,6 +188,7 @@ class LocalModel(ModelAPI):
             [request.messages for request in group],
             max_new_tokens=group[0].max_new_tokens,
             is_cancelled=cancelled.is_set,
+            prefill=self.prefill,
         )
 
 

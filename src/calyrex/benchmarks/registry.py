@@ -11,6 +11,7 @@ from calyrex.benchmarks.ifeval import IFEVAL, SYS_IFEVAL
 from calyrex.benchmarks.ih_challenge import IH_CHALLENGE
 from calyrex.benchmarks.injecagent import INJECAGENT
 from calyrex.benchmarks.long_ifeval import LONG_IFEVAL
+from calyrex.benchmarks.long_rules import LONG_RULES
 from calyrex.benchmarks.mmlu import NAME as MMLU
 from calyrex.benchmarks.msj import MSJ
 from calyrex.benchmarks.realguardrails import REALGUARDRAILS
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         IH_CHALLENGE,
         REALGUARDRAILS,
         RULES,
+        LONG_RULES,
         FIDELITY,
     )
 }
@@ -46,8 +48,8 @@ SUITES: dict[str, tuple[str, ...]] = {
         *("ifeval", "long_ifeval", "sysbench", "mmlu", "gsm8k", "squad", "glaive"),
         *("ih_challenge", "injecagent", "msj", "tensortrust"),
     ),
-    "adherence": ("ifeval", "sys_ifeval", "long_ifeval", "sysbench", "realguardrails", "rules"),
-    "security": ("injecagent", "tensortrust", "msj", "ih_challenge"),
+    "adherence": ("ifeval", "sys_ifeval", "long_ifeval", "sysbench", "realguardrails", "rules", "long_rules"),
+    "security": ("injecagent", "tensortrust", "msj", "ih_challenge", "long_rules"),
     "capability": ("mmlu", "gsm8k", "squad", "glaive", "fidelity"),
     "all": (*BENCHMARKS, MMLU),
 }

@@ -76,6 +76,8 @@ class Results:
             {
                 "id": one.case.id,
                 "messages": one.case.messages,
+                "reference": one.case.reference,
+                "shares": one.case.shares,
                 "answers": one.answers,
                 "verdict": one.verdict,
                 "num_prompt_tokens": one.num_prompt_tokens,

@@ -21,6 +21,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from openai import BadRequestError
 
 from calyrex.benchmarks.benchmark import Benchmark, Case, Scored, Verdict
+from calyrex.benchmarks.repetition import repeat_system
 from calyrex.errors import CalyrexError
 from calyrex.masking import Message
 
@@ -88,15 +89,19 @@ def converse(cases: Mapping[str, Case], failures: list[CalyrexError]) -> Solver:
 
     async def answer(state: TaskState, generate: Generate) -> TaskState:
         case = cases[str(state.sample_id)]
-        state.messages = []
+        history: list[ChatMessage] = []
         state.metadata |= {_ANSWERS: [], _PROMPT_TOKENS: 0, _TOO_LONG: False}
         for number, message in enumerate(case.messages, start=1):
-            state.messages.append(to_inspect(message))
+            history.append(to_inspect(message))
             if number < len(case.messages) and not (case.answers_each_turn and message["role"] == "user"):
                 continue
+            said = case.messages[:number]
+            again = repeat_system(said)[number - 1 : -1] if case.repeats_system else []
+            state.messages = [*history[:-1], *map(to_inspect, again), history[-1]]
             if not await fits(state, generate):
                 state.metadata[_TOO_LONG] = True
                 break
+            history.append(state.messages[-1])
             state.metadata[_ANSWERS].append(state.output.completion)
             usage = state.output.usage
             state.metadata[_PROMPT_TOKENS] = max(state.metadata[_PROMPT_TOKENS], usage.input_tokens if usage else 0)
