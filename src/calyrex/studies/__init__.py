@@ -1,0 +1,1 @@
+"""Studies: contenders on equal terms."""

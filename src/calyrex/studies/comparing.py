@@ -1,0 +1,189 @@
+"""What the runs of a comparison say together: the document that tables, figures and verdict are made from."""
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calyrex.studies.checks import check
+from calyrex.studies.contenders import REFERENCE, Contender
+from calyrex.studies.evaluating import PLAIN, WITH_SYSTEM
+from calyrex.studies.jobs import DONE, TRAINING
+from calyrex.studies.measures import MEASURES, Measure, Sample, shown_facts
+from calyrex.studies.statistics import holm, mean_over_seeds, paired_difference
+from calyrex.studies.study import DATA, SIZES, Study, read_json
+from calyrex.studies.verdict import write_verdict
+from calyrex.training.folder import versions
+
+SIGNIFICANT = 0.05
+_BASE = "base"
+_WITH_SYSTEM_SUFFIX = "+system"
+_Values = NDArray[np.float64]
+
+
+def build_document(study: Study, *, command: str, seconds: float) -> dict[str, Any]:
+    """Put together what the runs have measured so far.
+
+    Args:
+        study: the comparison, prepared.
+        command: the command line that runs it.
+        seconds: wall time of all starts so far.
+
+    Returns:
+        The content of ``comparison.json``.
+    """
+    sizes = read_json(study.folder / SIZES)
+    samples = {contender.name: _read_runs(study, contender) for contender in study.contenders}
+    measures = [_measure(study, measure, samples) for measure in MEASURES if _is_measured(measure, samples)]
+    _correct(measures)
+    document: dict[str, Any] = {
+        "run": {
+            "command": command,
+            "versions": versions(),
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
+            "seconds": round(seconds, 1),
+            "options": json.loads(json.dumps(vars(study.options), default=str)),
+            "data": read_json(study.folder / DATA),
+            "budget": sizes["budget"],
+            "reference": REFERENCE,
+        },
+        "contenders": [_describe(study, contender, sizes["contenders"]) for contender in study.contenders],
+        "measures": measures,
+    }
+    document["checks"] = list(check(document))
+    document["verdict"] = write_verdict(document)
+    return document
+
+
+def collect_samples(study: Study) -> Iterator[dict[str, Any]]:
+    """Yield every test case with the answers of all contenders and whether they passed."""
+    runs = {contender.name: _read_runs(study, contender) for contender in study.contenders}
+    first_of_task = {measure.task: measure for measure in reversed(MEASURES)}
+    for task in (task for task in first_of_task if any(task in run for run in runs[REFERENCE])):
+        verdict = first_of_task[task].verdict
+        flips = not first_of_task[task].higher_is_better
+        for case in runs[REFERENCE][0].get(task, {}).values():
+            answers: dict[str, list[str]] = {}
+            passed: dict[str, list[bool | None]] = {}
+            for name, own in runs.items():
+                found = [run[task][case["id"]] for run in own if case["id"] in run.get(task, {})]
+                answers[name] = ["\n".join(sample["answers"]) for sample in found]
+                flags = [sample["verdict"].get(verdict) for sample in found]
+                passed[name] = [flag != flips if isinstance(flag, bool) else None for flag in flags]
+            yield {
+                "task": task,
+                "id": case["id"],
+                "messages": case["messages"],
+                "shows": shown_facts(case),
+                "answers": answers,
+                "passed": passed,
+            }
+
+
+def _read_runs(study: Study, contender: Contender) -> list[dict[str, dict[str, Sample]]]:
+    """Return, for each seed that is done, the samples of each task by their ids."""
+    folders = [study.run_folder(contender, seed) for seed in study.seeds_of(contender)]
+    return [_read_samples(folder) for folder in folders if (folder / DONE).exists()]
+
+
+def _read_samples(folder: Path) -> dict[str, dict[str, Sample]]:
+    tasks: dict[str, dict[str, Sample]] = {}
+    for part, suffix in ((PLAIN, ""), (WITH_SYSTEM, _WITH_SYSTEM_SUFFIX)):
+        for path in sorted((folder / part / "samples").glob("*.jsonl")):
+            lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+            tasks[path.stem + suffix] = {line["id"]: line for line in lines if line["verdict"] is not None}
+    return tasks
+
+
+def _is_measured(measure: Measure, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
+    return any(measure.task in run for runs in samples.values() for run in runs)
+
+
+def _measure(study: Study, measure: Measure, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return a measure's values and its differences, p-values not yet corrected."""
+    runs = {name: [run[measure.task] for run in own if measure.task in run] for name, own in samples.items()}
+    runs = {name: own for name, own in runs.items() if own}
+    shared = set.intersection(*(set(run) for own in runs.values() for run in own))
+    cases = [sample for sample in next(iter(runs.values()))[0].values() if sample["id"] in shared]
+    cases = [sample for sample in cases if measure.belongs(sample)]
+    clusters = [str(sample["shares"] or sample["id"]) for sample in cases]
+    values = {name: _table(own, [case["id"] for case in cases], measure.verdict) for name, own in runs.items()}
+    return {
+        "name": measure.name,
+        "label": measure.label,
+        "group": measure.group,
+        "unit": measure.unit,
+        "higher_is_better": measure.higher_is_better,
+        "is_headline": measure.is_headline,
+        "num_cases": len(cases),
+        "values": {
+            name: {
+                **dict(zip(("value", "low", "high"), mean_over_seeds(table, clusters)[:3], strict=True)),
+                "by_seed": [float(row.mean()) for row in table] if len(cases) else [],
+            }
+            for name, table in values.items()
+        },
+        "differences": [
+            {"first": first, "second": second, **paired_difference(values[first], values[second], clusters)._asdict()}
+            for first, second in _pairs(measure, values)
+        ],
+    }
+
+
+def _table(runs: Sequence[Mapping[str, Sample]], ids: Sequence[str], verdict: str) -> _Values:
+    """Return the values of a contender, one row per seed, ``[S, N]``."""
+    return np.array([[float(run[name]["verdict"][verdict]) for name in ids] for run in runs]).reshape(len(runs), -1)
+
+
+def _pairs(measure: Measure, values: Mapping[str, _Values]) -> Iterator[tuple[str, str]]:
+    """Yield what is compared: the reference with every other; where something may be forgotten, all with the base."""
+    if measure.group == "forgetting" and _BASE in values:
+        yield from ((name, _BASE) for name in values if name != _BASE)
+        return
+    if REFERENCE in values:
+        yield from ((REFERENCE, name) for name in values if name != REFERENCE)
+    others = [name for name in values if name not in (REFERENCE, _BASE)]
+    if _BASE in values:
+        yield from ((name, _BASE) for name in others)
+
+
+def _correct(measures: Sequence[dict[str, Any]]) -> None:
+    """Add to all differences of the comparison their p-values corrected for their number."""
+    tested = [
+        difference for measure in measures for difference in measure["differences"] if difference["p_value"] is not None
+    ]
+    for difference, adjusted in zip(tested, holm([one["p_value"] for one in tested]), strict=True):
+        difference |= {"adjusted_p_value": adjusted, "is_significant": adjusted < SIGNIFICANT}
+    for measure in measures:
+        for difference in measure["differences"]:
+            difference.setdefault("adjusted_p_value", None)
+            difference.setdefault("is_significant", False)
+
+
+def _describe(study: Study, contender: Contender, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a contender is and what it has cost; means over its seeds."""
+    files = [study.run_folder(contender, seed) / TRAINING for seed in study.seeds_of(contender)]
+    records = {path.parent.name.removeprefix("seed-"): read_json(path) for path in files if path.exists()}
+
+    def mean(name: str) -> float | None:
+        return float(np.mean([record[name] for record in records.values()])) if records else None
+
+    return {
+        "name": contender.name,
+        "label": contender.label,
+        "is_trained": contender.is_trained,
+        "is_control": contender.is_shuffled,
+        **{key: value for key, value in sizes[contender.name].items() if key != "last_frozen_layer"},
+        "learning_rate": next(iter(records.values()))["learning_rate"] if records else None,
+        "search": study.trials_of(contender) if contender.is_trained else [],
+        "tokens": mean("tokens"),
+        "train_seconds": mean("cpu_seconds"),
+        "peak_memory_bytes": mean("peak_memory_bytes"),
+        "added_flops_per_token": mean("added_flops_per_token") if contender.is_trained else 0,
+        "losses": {seed: record["losses"] for seed, record in records.items()},
+    }

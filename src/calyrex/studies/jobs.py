@@ -1,0 +1,182 @@
+"""The jobs of a comparison: a trial of a learning rate, or a whole run of a contender with a seed."""
+
+import resource
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import PeftModel
+from rich.progress import Progress
+
+from calyrex.models import load_base
+from calyrex.studies.budget import added_flops_per_token
+from calyrex.studies.contenders import REFERENCE, Contender, attach
+from calyrex.studies.evaluating import PLAIN, evaluate_run
+from calyrex.studies.study import Study, write_json
+from calyrex.training.activations import ActivationStore, fill_activations, last_frozen_layer, open_activations
+from calyrex.training.folder import checkpoints
+from calyrex.training.sft import train_blocks
+from calyrex.training.trainer import DivergedError
+
+TRAINING = "training.json"
+"""What a run's training has cost, and its losses; it is there when the adapter is."""
+DONE = "done.json"
+"""How long a run took; it is there when training and evaluation are."""
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Compute what the frozen layers make of the training rows, for each depth at which a contender begins."""
+
+    study: Study
+
+    def __str__(self) -> str:
+        return "frozen layers"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing needs it any more: what is missing of the store only the store itself can tell."""
+        contenders = [contender for contender in self.study.contenders if contender.is_trained]
+        return all(Run(self.study, one, seed).is_done for one in contenders for seed in self.study.seeds_of(one))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Train briefly at one learning rate and measure the validation loss."""
+
+    study: Study
+    contender: Contender
+    learning_rate: float
+
+    def __str__(self) -> str:
+        return f"{self.contender.name}: trial of learning rate {self.learning_rate:g}"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its result is on disk."""
+        return self.study.trial_file(self.contender, self.learning_rate).exists()
+
+
+@dataclass(frozen=True)
+class Run:
+    """Train with one seed, if there is anything to train, and evaluate."""
+
+    study: Study
+    contender: Contender
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.contender.name}: seed {self.seed}" if self.contender.is_trained else self.contender.name
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its results are on disk."""
+        folder = self.study.run_folder(self.contender, self.seed)
+        samples = [folder / PLAIN / "samples" / f"{task}.jsonl" for task in self.study.num_cases]
+        return (folder / DONE).exists() and all(path.exists() for path in samples)
+
+
+def work(job: Fill | Trial | Run) -> None:
+    """Do a job, in a process of its own.
+
+    Raises:
+        CalyrexError: a task cannot be evaluated, the adapter does not fit, or the disk is full.
+    """
+    if isinstance(job, Fill):
+        _fill(job.study)
+        return
+    if isinstance(job, Trial):
+        _try(job)
+        return
+    started = time.monotonic()
+    folder = job.study.run_folder(job.contender, job.seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    if job.contender.is_trained and not (folder / TRAINING).exists():
+        _train(job, folder)
+    evaluate_run(job.study, job.contender, folder)
+    write_json(folder / DONE, {"seconds": round(time.monotonic() - started, 1)})
+
+
+def _fill(study: Study) -> None:
+    contenders = [contender for contender in study.contenders if not contender.is_shuffled]
+    depths = {study.last_frozen_layer(contender) for contender in contenders if contender.is_trained}
+    layers = sorted(depth for depth in depths if depth is not None)
+    if layers:
+        reference = next(contender for contender in contenders if contender.name == REFERENCE)
+        model = attach(reference, _load_base(study), study.config_of(reference), study.seeds[0])
+        for _ in fill_activations(model, study.open_rows(reference)[0], layers):
+            pass
+
+
+def _try(trial: Trial) -> None:
+    study, rate = trial.study, trial.learning_rate
+    folder = study.file_of(trial.contender, "search", f"{rate:g}")
+    all_rows, rows, validation = study.open_rows(trial.contender)
+    rows = rows.select(range(min(study.options.num_search, len(rows))))
+    model = attach(trial.contender, _load_base(study), study.config_of(trial.contender), study.seeds[0])
+    options = study.train_options(folder, learning_rate=rate, seed=study.seeds[0])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    loss: float | None
+    try:
+        store = _open_store(model, all_rows)
+        log = train_blocks(model, rows, options, Progress(disable=True), held_out=validation, store=store)
+        loss = next(entry["eval_loss"] for entry in reversed(log) if "eval_loss" in entry)
+    except DivergedError:
+        loss = None
+    shutil.rmtree(folder)
+    write_json(study.trial_file(trial.contender, rate), {"learning_rate": rate, "loss": loss})
+
+
+def _train(run: Run, folder: Path) -> None:
+    study = run.study
+    all_rows, rows, _ = study.open_rows(run.contender)
+    rate = study.learning_rate_of(run.contender)
+    model = attach(run.contender, _load_base(study), study.config_of(run.contender), run.seed)
+    options = study.train_options(folder, learning_rate=rate, seed=run.seed)
+    _remove_checkpoints(folder)  # of a start that was killed: the cost is that of a whole training
+    started, cpu_started = time.monotonic(), time.process_time()
+    log = train_blocks(model, rows, options, Progress(disable=True), store=_open_store(model, all_rows))
+    record: dict[str, Any] = {
+        "learning_rate": rate,
+        "cpu_seconds": round(time.process_time() - cpu_started, 1),
+        "wall_seconds": round(time.monotonic() - started, 1),
+        "peak_memory_bytes": _peak_memory(),
+        "tokens": round(sum(rows["length"][:]) * study.options.num_epochs),
+        "added_flops_per_token": added_flops_per_token(model, rows[0]),
+        "losses": [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
+    }
+    _remove_checkpoints(folder)
+    write_json(folder / TRAINING, record)
+
+
+def _remove_checkpoints(folder: Path) -> None:
+    for checkpoint in checkpoints(folder):
+        shutil.rmtree(checkpoint)
+
+
+def _load_base(study: Study) -> Any:
+    return load_base(study.options.base, dtype=study.options.dtype)
+
+
+def _open_store(model: PeftModel, rows: Dataset) -> ActivationStore | None:
+    """Open the frozen part of the forward, and compute what is missing; None where a contender has none."""
+    if last_frozen_layer(model) is None:
+        return None
+    store, steps = open_activations(model, rows)
+    for _ in steps:
+        pass
+    return store
+
+
+def _peak_memory() -> int:
+    """Return the most memory that this process has held, in bytes: on the GPU where there is one."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
