@@ -1,21 +1,14 @@
 """The page of ``calyrex demo``: figures, tables and every answer, in one file that needs no network."""
 
-import base64
-import hashlib
-import importlib.resources
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from calyrex.report.obedience import Answer, choose_examples, percent
-from calyrex.report.plain import make_visible
+from calyrex.report.page import render_page
 
-_TEMPLATES = "templates"
 _NO_BREAK = "\u00a0"
 _CHART_SIZE = 100.0
 """Width and height of the loss chart in its own units; the page stretches it."""
@@ -71,28 +64,21 @@ def write_demo_page(path: Path, results: dict[str, Any], answers: Sequence[Answe
         results: what ``calyrex demo`` writes to ``results.json``.
         answers: all held-out questions with both answers.
     """
-    families = {answer.family: family_name(answer.family) for answer in answers}
-    page = (
-        _environment()
-        .get_template("demo.html")
-        .render(
-            results=results,
-            base=results["base"],
-            anchored=results["anchored"],
-            verdict=compare(results["base"], results["anchored"]),
-            shortfalls=find_shortfalls(results, answers),
-            trained=family_rows(results, is_trained=True),
-            never_trained=family_rows(results, is_trained=False),
-            total=total_row(results),
-            curve=draw_loss(results["training"]),
-            examples=choose_examples(answers),
-            answers=answers,
-            families=families,
-            style=_read("demo.css"),
-            script=_read("demo.js"),
-            policy=_policy(),
-        )
-    )
+    values = {
+        "results": results,
+        "base": results["base"],
+        "anchored": results["anchored"],
+        "verdict": compare(results["base"], results["anchored"]),
+        "shortfalls": find_shortfalls(results, answers),
+        "trained": family_rows(results, is_trained=True),
+        "never_trained": family_rows(results, is_trained=False),
+        "total": total_row(results),
+        "curve": draw_loss(results["training"]),
+        "examples": choose_examples(answers),
+        "answers": answers,
+        "families": {answer.family: family_name(answer.family) for answer in answers},
+    }
+    page = render_page("demo", values, {"spell": _spell, "measured": _measured, "in_words": family_name})
     path.write_text(page, encoding="utf-8")
 
 
@@ -195,29 +181,3 @@ def _measured(share: Mapping[str, Any]) -> str:
 
 def _spell(share: float | None) -> str:
     return percent(share).replace(" ", _NO_BREAK)
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("calyrex.report", _TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(spell=_spell, measured=_measured, visible=make_visible, in_words=family_name)
-    return environment
-
-
-def _read(name: str) -> Markup:
-    return Markup((importlib.resources.files("calyrex.report") / _TEMPLATES / name).read_text(encoding="utf-8"))
-
-
-def _policy() -> str:
-    """Allow the page's own style and script and nothing else, so that no text in it can run or fetch anything."""
-    style, script = (_hash(_read(name)) for name in ("demo.css", "demo.js"))
-    return f"default-src 'none'; style-src '{style}'; script-src '{script}'; base-uri 'none'; form-action 'none'"
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,84 @@
+"""The report of ``calyrex compare``: one page that needs no network, and the same tables as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from calyrex.report import comparison_rows as rows
+from calyrex.report import numbers
+from calyrex.report.comparison_markdown import render_table
+from calyrex.report.comparison_samples import collect_samples
+from calyrex.report.page import render_page
+from calyrex.report.plain import make_visible
+
+PAGE, TABLE = "report.html", "table.md"
+
+
+class _Figures(NamedTuple):
+    """The drawings of the page; ``are_missing`` where matplotlib is not installed."""
+
+    differences: list[Any]
+    trade: Any
+    losses: list[Any]
+    are_missing: bool
+
+
+def write_comparison(folder: Path, document: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> None:
+    """Write ``report.html`` and ``table.md``; older ones are replaced.
+
+    Args:
+        folder: an existing folder.
+        document: what ``comparison.json`` holds; every list may be empty and every figure None.
+        samples: what ``samples.jsonl`` holds, one entry for each case.
+    """
+    document, samples = _visible(document), _visible(list(samples))
+    (folder / PAGE).write_text(_render(document, samples), encoding="utf-8")
+    (folder / TABLE).write_text(render_table(document), encoding="utf-8")
+
+
+def _render(document: rows.Document, samples: Sequence[Mapping[str, Any]]) -> str:
+    groups = [
+        (group, [(measure, rows.difference_rows(document, measure)) for measure in measures])
+        for group, measures in rows.group_measures(document)
+    ]
+    values = {
+        "run": document.get("run") or {},
+        "verdict": rows.list_of(document, "verdict"),
+        "checks": rows.list_of(document, "checks"),
+        "contenders": rows.list_of(document, "contenders"),
+        "reference": rows.labels(document).get(rows.reference_of(document) or ""),
+        "measures": rows.list_of(document, "measures"),
+        "headlines": rows.headlines(document),
+        "table": rows.contender_rows(document),
+        "groups": groups,
+        "budget": rows.budget_rows(document),
+        "figures": _draw(document),
+        "facts": rows.fact_tables(document),
+        "samples": collect_samples(document, samples),
+    }
+    filters = {"label": rows.label_of, "count": numbers.spell_count}
+    return render_page("comparison", values, filters)
+
+
+def _draw(document: rows.Document) -> _Figures:
+    """Draw the figures; a page without them is better than none after hours of training."""
+    try:
+        from calyrex.report import figures
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        return _Figures([], None, [], are_missing=True)
+    return _Figures(
+        figures.draw_differences(document), figures.draw_trade(document), figures.draw_losses(document), False
+    )
+
+
+def _visible(value: Any) -> Any:
+    """Return a value of JSON in which every text, also a key, can be shown."""
+    if isinstance(value, str):
+        return make_visible(value)
+    if isinstance(value, Mapping):
+        return {make_visible(str(key)): _visible(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_visible(entry) for entry in value]
+    return value

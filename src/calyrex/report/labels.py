@@ -1,0 +1,72 @@
+"""Labels beside the points of a scatter plot, none over another."""
+
+import itertools
+import math
+import warnings
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.transforms import Bbox
+
+from calyrex.report import svg
+
+_ANGLES = (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202, 67, 113, 247, 293)
+_DISTANCES = (11, 18, 28, 40, 54, 70, 90, 115, 145)
+"""Directions in degrees and distances in pixels that are tried, the best first."""
+
+_MARKER, _GAP, _LEADER = 8.0, 3.0, 20.0
+
+
+def place_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> list[Bbox]:
+    """Write each point's label where it covers no other label or marker, with a thin line to it where that is far.
+
+    Args:
+        axes: with its points drawn and its limits final.
+        points: label and place of each.
+
+    Returns:
+        The boxes of the labels in pixels, in the order of the points.
+    """
+    FigureCanvasAgg(axes.get_figure(root=True))
+    limits = axes.get_xlim(), axes.get_ylim()
+    spots = [(float(x), float(y)) for x, y in axes.transData.transform([point[1:] for point in points])]
+    taken = [Bbox.from_extents(x - _MARKER, y - _MARKER, x + _MARKER, y + _MARKER) for x, y in spots]
+    frame, boxes = axes.get_window_extent(), []
+    for (label, x, y), spot in zip(points, spots, strict=True):
+        text = axes.annotate(label, (x, y), ha="left", va="bottom", fontsize=10, annotation_clip=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph")
+            size = text.get_window_extent()
+        text.remove()
+        box = _find_place(spot, (size.width, size.height), frame, taken)
+        centre = ((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2)
+        near = (min(max(spot[0], box.x0), box.x1), min(max(spot[1], box.y0), box.y1))
+        if math.dist(spot, near) > _LEADER:
+            ends = axes.transData.inverted().transform([spot, near])
+            axes.plot(ends[:, 0], ends[:, 1], color=svg.MUTED, linewidth=0.8, zorder=1)
+        place = axes.transData.inverted().transform(centre)
+        axes.text(place[0], place[1], label, ha="center", va="center", fontsize=10)
+        taken.append(box)
+        boxes.append(box)
+    axes.set(xlim=limits[0], ylim=limits[1])
+    return boxes
+
+
+def _find_place(spot: tuple[float, float], size: tuple[float, float], frame: Bbox, taken: Sequence[Bbox]) -> Bbox:
+    """Return the first box around a spot that is free and inside the frame, else the one that covers the fewest."""
+    candidates = [
+        _box(spot, size, distance, angle) for distance, angle in itertools.product(_DISTANCES, _ANGLES)
+    ]  # nearest first
+    inside = [box for box in candidates if frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0]
+    inside = [box for box in inside if box.y1 <= frame.y1] or candidates
+    return min(inside, key=lambda box: sum(box.overlaps(other) for other in taken))
+
+
+def _box(spot: tuple[float, float], size: tuple[float, float], distance: float, angle: float) -> Bbox:
+    """Return the box of a label whose near edge is at a distance from the spot."""
+    across, up = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    width, height = size[0] + 2 * _GAP, size[1] + 2 * _GAP
+    x = spot[0] + across * (distance + width / 2)
+    y = spot[1] + up * (distance + height / 2)
+    return Bbox.from_extents(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
