@@ -120,7 +120,7 @@ def test_flag_value_arrives_with_the_declared_type(arguments: list[str], field: 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], ["expected a verb", "demo, train, eval, chat"]),
+        ([], ["expected a verb", "demo, train, eval, compare, chat"]),
         (["tain"], ["tain", "demo", "train", "chat"]),
         (["train"], ["--data must be given"]),
         (["train", "--data"], ["--data", "expected one argument"]),
@@ -252,3 +252,19 @@ def test_a_log_line_goes_through_the_progress_bars_that_hold_stderr(monkeypatch:
     handler.emit(logging.makeLogRecord({"msg": "7 MB in %s", "args": ("runs",)}))
 
     assert bars.getvalue() == "7 MB in runs\n"
+
+
+def test_a_study_takes_its_file_as_a_word_and_a_flag_beats_it(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text("num_rules: 7\nseeds: [3, 4]\nlearning_rates: [1e-4]\n", encoding="utf-8")
+
+    verb, options = parse(["compare", str(file), "--seeds", "5"])
+
+    assert verb == "compare"
+    assert (options.num_rules, options.seeds, options.learning_rates) == (7, [5], [1e-4])
+    assert parse(["compare", "--config", str(file)])[1].seeds == [3, 4]
+
+
+def test_other_verbs_take_no_file_as_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "options.yaml"]) == 2
+    assert "options.yaml" in capsys.readouterr().err

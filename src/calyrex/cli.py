@@ -15,6 +15,7 @@ from calyrex import __version__
 from calyrex.errors import CalyrexError
 from calyrex.flags import Parser, add_flags, build_options, refuse_unknown
 from calyrex.options import ChatOptions, DemoOptions, EvalOptions, TrainOptions
+from calyrex.studies.options import CompareOptions
 
 _CANNOT_WRITE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES),
@@ -31,11 +32,13 @@ class Verb(NamedTuple):
         options_class: Dataclass of its options.
         target: ``module:function``, which is called with them.
         extra: Optional dependencies of the package that it needs.
+        takes_file: Whether its YAML file may be given as a word of its own, without ``--config``.
     """
 
     options_class: type
     target: str
     extra: str | None = None
+    takes_file: bool = False
 
 
 class _StderrHandler(logging.Handler):
@@ -49,6 +52,7 @@ VERBS = {
     "demo": Verb(DemoOptions, "calyrex.demo:run"),
     "train": Verb(TrainOptions, "calyrex.training.sft:train"),
     "eval": Verb(EvalOptions, "calyrex.evaluation:evaluate", extra="eval"),
+    "compare": Verb(CompareOptions, "calyrex.comparison:compare", extra="studies", takes_file=True),
     "chat": Verb(ChatOptions, "calyrex.chat:run"),
 }
 
@@ -114,7 +118,7 @@ def _build_parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     for name, verb in VERBS.items():
         summary = (verb.options_class.__doc__ or "").partition("\n")[0]
         verb_parsers[name] = subparsers.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        add_flags(verb_parsers[name], verb.options_class)
+        add_flags(verb_parsers[name], verb.options_class, takes_file=verb.takes_file)
     return parser, verb_parsers
 
 

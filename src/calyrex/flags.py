@@ -75,9 +75,17 @@ def read_options(options_class: type) -> list[Option]:
     ]
 
 
-def add_flags(parser: argparse.ArgumentParser, options_class: type) -> None:
-    """Add ``--config`` and one flag for each option of the dataclass to a parser."""
+def add_flags(parser: argparse.ArgumentParser, options_class: type, *, takes_file: bool = False) -> None:
+    """Add ``--config`` and one flag for each option of the dataclass to a parser.
+
+    Args:
+        parser: The parser of a verb.
+        options_class: Dataclass of the verb.
+        takes_file: Whether the YAML file may also be given as a word of its own.
+    """
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of these options; a flag beats it")
+    if takes_file:
+        parser.add_argument("file", nargs="?", metavar="FILE", help="the same as --config FILE")
     for option in read_options(options_class):
         text = f"{option.help} ({default_text(option)})".replace("%", "%%")
         if option.kind is bool:
@@ -95,15 +103,16 @@ def build_options(options_class: Callable[..., Options], given: Mapping[str, obj
 
     Args:
         options_class: Dataclass of the verb.
-        given: Values of the flags that were given, by field name, and ``config``, the path of a file or None.
+        given: Values of the flags that were given, by field name, and ``config`` or ``file``, the path of a file or
+            None.
 
     Raises:
         CalyrexError: The file cannot be used, a value is out of range, or a required option is missing.
     """
     declared = read_options(typing.cast(type, options_class))
-    config = given.get("config")
+    config = given.get("config") or given.get("file")
     values = read_file(Path(str(config)), declared) if config is not None else {}
-    values |= {name: value for name, value in given.items() if name != "config"}
+    values |= {name: value for name, value in given.items() if name not in ("config", "file")}
     missing = [option for option in declared if option.is_required and option.name not in values]
     if missing:
         raise CalyrexError(f"{missing[0].flag} must be given, as a flag or in the --config file: {missing[0].help}")
