@@ -7,12 +7,14 @@ end much sooner than one after the other with two threads. A process of its own 
 import multiprocessing
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 import torch
+from transformers.utils import logging
 
 from calyrex.errors import CalyrexError
 
@@ -61,6 +63,8 @@ def run_jobs(work: Callable[[Job], None], jobs: Sequence[Job], num_workers: int)
 def _begin(num_threads: int) -> None:
     """Prepare a process: its share of the cores, and an end with its parent, however that ends."""
     torch.set_num_threads(num_threads)
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)  # as the command line does
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
