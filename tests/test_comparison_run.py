@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from calyrex import comparison
 from calyrex.cli import main
 from calyrex.errors import CalyrexError
-from calyrex.studies.comparing import build_document, collect_samples
+from calyrex.studies.comparing import Runs, build_document, collect_samples, read_runs
 from calyrex.studies.jobs import Fill, Run, Trial, work
 from calyrex.studies.options import CompareOptions
 from calyrex.studies.preparing import prepare
@@ -102,7 +102,11 @@ def study(folder: Path) -> Study:
 
 @pytest.fixture(scope="module")
 def document(folder: Path) -> dict[str, Any]:
-    return build_document(Study(options(folder)), command="calyrex compare study.yaml", seconds=1.0)
+    return build_document(*read(Study(options(folder))), command="calyrex compare study.yaml", seconds=1.0)
+
+
+def read(study: Study) -> tuple[Study, Runs]:
+    return study, read_runs(study)
 
 
 def by_name(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -195,7 +199,7 @@ def test_differences_are_corrected_for_their_number(document: dict[str, Any]) ->
 
 
 def test_samples_hold_all_answers_and_whether_they_passed(study: Study) -> None:
-    samples = list(collect_samples(study))
+    samples = list(collect_samples(read_runs(study)))
 
     rules = [sample for sample in samples if sample["task"] == "rules"]
     assert len(rules) == 8
@@ -230,7 +234,7 @@ def test_contenders_join_a_study_that_is_done(folder: Path) -> None:
         "lora_late",
         "parallel_mlp:shuffled",
     }
-    document = build_document(grown, command="calyrex compare study.yaml", seconds=1.0)
+    document = build_document(*read(grown), command="calyrex compare study.yaml", seconds=1.0)
     assert set(by_name(document["measures"])["rules/attacked"]["values"]) == {
         *CONTENDERS,
         "lora_late",
@@ -258,7 +262,7 @@ def test_a_damaged_file_of_a_study_is_named(study: Study) -> None:
     path.write_text("", encoding="utf-8")
 
     with pytest.raises(CalyrexError) as error:
-        build_document(study, command="", seconds=0.0)
+        build_document(*read(study), command="", seconds=0.0)
 
     path.write_text(whole, encoding="utf-8")
     assert "training.json is damaged" in message_of(error)

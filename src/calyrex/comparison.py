@@ -15,7 +15,7 @@ from rich.progress import Progress
 from calyrex.errors import CalyrexError
 from calyrex.flags import save_options
 from calyrex.report.comparison import write_comparison
-from calyrex.studies.comparing import build_document, collect_samples
+from calyrex.studies.comparing import build_document, collect_samples, read_runs
 from calyrex.studies.jobs import Fill, Run, Trial, work
 from calyrex.studies.options import CompareOptions
 from calyrex.studies.preparing import forget_preparation, prepare
@@ -135,8 +135,9 @@ def _write(study: Study, clock: _Clock) -> dict[str, Any]:
     """Write document, samples, tables and page of what is done so far."""
     clock.save()
     command = f"calyrex compare {study.folder / _OPTIONS}"
-    document = build_document(study, command=command, seconds=clock.seconds)
-    samples = list(collect_samples(study))
+    runs = read_runs(study)
+    document = build_document(study, runs, command=command, seconds=clock.seconds)
+    samples = list(collect_samples(runs))
     write_json(study.folder / "comparison.json", document)
     lines = (json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples)
     (study.folder / "samples.jsonl").write_text("".join(lines), encoding="utf-8")

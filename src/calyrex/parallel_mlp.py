@@ -92,20 +92,14 @@ class ParallelMLPModel(InsertingModel):
     prefix = PREFIX
     tuner_layer_cls = ParallelMLPLayer
 
-    def _create_and_replace(  # type: ignore[override]  # noqa: PLR0913 (PEFT's signature)
-        self,
-        peft_config: ParallelMLPConfig,
-        adapter_name: str,
-        target: nn.Module,
-        target_name: str,
-        parent: nn.Module,
-        current_key: str,
-        parameter_name: str | None = None,
-    ) -> None:
-        if not isinstance(target, ParallelMLPLayer):
-            target = ParallelMLPLayer(target, int(target_name))
-            setattr(parent, target_name, target)
-        target.insert(adapter_name, peft_config, build_feed_forward(peft_config, self.model, target.get_base_layer()))
+    def wrap(self, layer: nn.Module, number: int) -> ParallelMLPLayer:
+        """Wrap a decoder layer, whose number counts from 0."""
+        return ParallelMLPLayer(layer, number)
+
+    def insert(self, layer: InsertedLayer, adapter_name: str, peft_config: ParallelMLPConfig) -> None:
+        """Insert the fresh feed-forward of an adapter after a wrapped layer."""
+        feed_forward = build_feed_forward(peft_config, self.model, layer.get_base_layer())
+        layer.insert(adapter_name, peft_config, feed_forward)
 
 
 def build_feed_forward(config: ParallelMLPConfig, base: PreTrainedModel, layer: nn.Module) -> FeedForward:

@@ -12,7 +12,7 @@ from calyrex.context import Request, SystemContext, find_cache
 from calyrex.layer import PREFIX, CalyrexLayer
 from calyrex.registration import register
 from calyrex.template import SystemTemplate, infer_system_mask, read_base_template
-from calyrex.wrapping import InsertingModel
+from calyrex.wrapping import InsertedLayer, InsertingModel
 
 
 class CalyrexModel(InsertingModel):
@@ -120,21 +120,13 @@ class CalyrexModel(InsertingModel):
             self.context = SystemContext(self.system_template)
             self.context_hooks = self.context.attach(model)
 
-    def _create_and_replace(  # type: ignore[override]  # noqa: PLR0913 (PEFT's signature)
-        self,
-        peft_config: CalyrexConfig,
-        adapter_name: str,
-        target: nn.Module,
-        target_name: str,
-        parent: nn.Module,
-        current_key: str,
-        parameter_name: str | None = None,
-    ) -> None:
-        shape = peft_config.block_shape(base_sizes(self.model))
-        if not isinstance(target, CalyrexLayer):
-            target = CalyrexLayer(target, self.context, len(find_layers(self.model)), int(target_name))
-            setattr(parent, target_name, target)
-        target.add_block(adapter_name, peft_config, shape)
+    def wrap(self, layer: nn.Module, number: int) -> CalyrexLayer:
+        """Wrap a decoder layer, whose number counts from 0."""
+        return CalyrexLayer(layer, self.context, len(find_layers(self.model)), number)
+
+    def insert(self, layer: InsertedLayer, adapter_name: str, peft_config: CalyrexConfig) -> None:
+        """Insert the fresh block of an adapter after a wrapped layer."""
+        cast(CalyrexLayer, layer).add_block(adapter_name, peft_config, peft_config.block_shape(base_sizes(self.model)))
 
 
 def hears_system(model: PreTrainedModel | PeftModel) -> bool:

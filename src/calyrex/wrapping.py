@@ -110,6 +110,29 @@ class InsertingModel(BaseTuner):
         peft_config.target_modules = [f"{name}.{layer - 1}" for layer in chosen]
         return peft_config  # type: ignore[no-any-return]
 
+    def wrap(self, layer: nn.Module, number: int) -> InsertedLayer:
+        """Wrap a decoder layer, whose number counts from 0."""
+        raise NotImplementedError
+
+    def insert(self, layer: InsertedLayer, adapter_name: str, peft_config: Any) -> None:
+        """Insert the fresh modules of an adapter after a wrapped layer."""
+        raise NotImplementedError
+
+    def _create_and_replace(  # noqa: PLR0913 (PEFT's signature)
+        self,
+        peft_config: PeftConfig,
+        adapter_name: str,
+        target: nn.Module,
+        target_name: str,
+        parent: nn.Module,
+        current_key: str,
+        parameter_name: str | None = None,
+    ) -> None:
+        if not isinstance(target, InsertedLayer):
+            target = self.wrap(target, int(target_name))
+            setattr(parent, target_name, target)
+        self.insert(target, adapter_name, peft_config)
+
     def _replace_module(self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module) -> None:
         setattr(parent, child_name, new_module)
 

@@ -24,13 +24,16 @@ SIGNIFICANT = 0.05
 _BASE = "base"
 _WITH_SYSTEM_SUFFIX = "+system"
 _Values = NDArray[np.float64]
+Runs = dict[str, list[dict[str, dict[str, Sample]]]]
+"""By contender and seed, the samples of each task by their ids."""
 
 
-def build_document(study: Study, *, command: str, seconds: float) -> dict[str, Any]:
+def build_document(study: Study, runs: Runs, *, command: str, seconds: float) -> dict[str, Any]:
     """Put together what the runs have measured so far.
 
     Args:
         study: the comparison, prepared.
+        runs: what ``read_runs`` has read.
         command: the command line that runs it.
         seconds: wall time of all starts so far.
 
@@ -38,8 +41,7 @@ def build_document(study: Study, *, command: str, seconds: float) -> dict[str, A
         The content of ``comparison.json``.
     """
     sizes = read_json(study.folder / SIZES)
-    samples = {contender.name: _read_runs(study, contender) for contender in study.contenders}
-    measures = [_measure(study, measure, samples) for measure in MEASURES if _is_measured(measure, samples)]
+    measures = [_measure(measure, runs) for measure in MEASURES if _is_measured(measure, runs)]
     _correct(measures)
     document: dict[str, Any] = {
         "run": {
@@ -60,9 +62,8 @@ def build_document(study: Study, *, command: str, seconds: float) -> dict[str, A
     return document
 
 
-def collect_samples(study: Study) -> Iterator[dict[str, Any]]:
+def collect_samples(runs: Runs) -> Iterator[dict[str, Any]]:
     """Yield every test case with the answers of all contenders and whether they passed."""
-    runs = {contender.name: _read_runs(study, contender) for contender in study.contenders}
     first_of_task = {measure.task: measure for measure in reversed(MEASURES)}
     for task in (task for task in first_of_task if any(task in run for run in runs[REFERENCE])):
         verdict = first_of_task[task].verdict
@@ -85,10 +86,13 @@ def collect_samples(study: Study) -> Iterator[dict[str, Any]]:
             }
 
 
-def _read_runs(study: Study, contender: Contender) -> list[dict[str, dict[str, Sample]]]:
-    """Return, for each seed that is done, the samples of each task by their ids."""
-    folders = [study.run_folder(contender, seed) for seed in study.seeds_of(contender)]
-    return [_read_samples(folder) for folder in folders if (folder / DONE).exists()]
+def read_runs(study: Study) -> Runs:
+    """Read the samples of all runs that are done."""
+    runs: Runs = {}
+    for contender in study.contenders:
+        folders = [study.run_folder(contender, seed) for seed in study.seeds_of(contender)]
+        runs[contender.name] = [_read_samples(folder) for folder in folders if (folder / DONE).exists()]
+    return runs
 
 
 def _read_samples(folder: Path) -> dict[str, dict[str, Sample]]:
@@ -100,13 +104,13 @@ def _read_samples(folder: Path) -> dict[str, dict[str, Sample]]:
     return tasks
 
 
-def _is_measured(measure: Measure, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
-    return any(measure.task in run for runs in samples.values() for run in runs)
+def _is_measured(measure: Measure, runs: Runs) -> bool:
+    return any(measure.task in run for own in runs.values() for run in own)
 
 
-def _measure(study: Study, measure: Measure, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _measure(measure: Measure, all_runs: Runs) -> dict[str, Any]:
     """Return a measure's values and its differences, p-values not yet corrected."""
-    runs = {name: [run[measure.task] for run in own if measure.task in run] for name, own in samples.items()}
+    runs = {name: [run[measure.task] for run in own if measure.task in run] for name, own in all_runs.items()}
     runs = {name: own for name, own in runs.items() if own}
     shared = set.intersection(*(set(run) for own in runs.values() for run in own))
     cases = [sample for sample in next(iter(runs.values()))[0].values() if sample["id"] in shared]
