@@ -31,6 +31,14 @@ def sleep(folder: Path) -> None:
     time.sleep(600)
 
 
+def sleep_or_fail(folder: Path) -> None:
+    if folder.exists():
+        sleep(folder)
+    while not (begun := folder.parent / "begun").exists() or not begun.read_text():
+        time.sleep(0.1)
+    fail(folder)
+
+
 def run_and_wait(folder: Path) -> None:
     list(run_jobs(sleep, [folder], 1))
 
@@ -47,9 +55,12 @@ def test_each_job_has_a_process_of_its_own_and_its_share_of_the_cores(tmp_path: 
 
 
 @pytest.mark.slow
-def test_what_a_job_says_is_wrong_ends_the_study(tmp_path: Path) -> None:
-    with pytest.raises(CalyrexError, match="the disk is full"):
-        list(run_jobs(fail, [tmp_path], 2))
+def test_what_a_job_says_is_wrong_ends_the_study_and_the_other_jobs(tmp_path: Path) -> None:
+    with pytest.raises(CalyrexError, match="the disk is full") as caught:
+        list(run_jobs(sleep_or_fail, [tmp_path, tmp_path / "absent"], 2))
+
+    assert "in sleep_or_fail" in caught.value.__notes__[0]
+    assert not (Path("/proc") / (tmp_path / "begun").read_text()).exists()
 
 
 @pytest.mark.slow

@@ -6,11 +6,14 @@ end much sooner than one after the other with two threads. A process of its own 
 
 import multiprocessing
 import os
+import signal
 import threading
+import traceback
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from typing import TypeVar
 
 import torch
@@ -20,6 +23,7 @@ from calyrex.errors import CalyrexError
 
 Job = TypeVar("Job")
 _MAX_WORKERS = 4
+_CONTEXT = multiprocessing.get_context("spawn")
 
 
 def default_workers() -> int:
@@ -38,34 +42,65 @@ def run_jobs(work: Callable[[Job], None], jobs: Sequence[Job], num_workers: int)
         num_workers: how many run at a time; the cores are shared out among them.
 
     Raises:
-        CalyrexError: a job raised it, or its process was killed; the others are stopped.
+        CalyrexError: a job's process was killed; the others are stopped.
+        Exception: what a job raised, with its traceback as a note; the others are stopped.
     """
-    if not jobs:
-        return
-    context = multiprocessing.get_context("spawn")
     threads = max(1, _num_cores() // num_workers)
-    executor = ProcessPoolExecutor(num_workers, context, initializer=_begin, initargs=(threads,), max_tasks_per_child=1)
-    futures: dict[Future[None], Job] = {executor.submit(work, job): job for job in jobs}
+    waiting = deque(jobs)
+    running: dict[Connection, tuple[SpawnProcess, Job]] = {}
     try:
-        for future in as_completed(futures):
-            future.result()
-            yield futures[future]
-    except BrokenProcessPool as error:
+        while waiting or running:
+            while waiting and len(running) < num_workers:
+                job = waiting.popleft()
+                outcome, process = _start(work, job, threads)
+                running[outcome] = process, job
+            ready = wait(list(running))
+            for outcome in [one for one in running if one in ready]:
+                _raise_from(outcome)
+                process, job = running.pop(outcome)
+                process.join()
+                yield job
+    finally:
+        for process, _job in running.values():
+            process.kill()
+            process.join()
+
+
+def _start(work: Callable[[Job], None], job: Job, threads: int) -> tuple[Connection, SpawnProcess]:
+    """Start a job; return where its outcome arrives, and its process."""
+    outcome, sender = _CONTEXT.Pipe(duplex=False)
+    process = _CONTEXT.Process(target=_run, args=(sender, threads, work, job))
+    process.start()
+    sender.close()
+    return outcome, process
+
+
+def _raise_from(outcome: Connection) -> None:
+    """Raise what a job raised, if anything."""
+    try:
+        error: Exception | None = outcome.recv()
+    except EOFError:
         raise CalyrexError(
             "a job was killed, perhaps for want of memory; give the same command again, with fewer workers"
-        ) from error
-    finally:
-        for process in list((executor._processes or {}).values()):
-            process.terminate()
-        executor.shutdown(cancel_futures=True)
+        ) from None
+    if error is not None:
+        raise error
 
 
-def _begin(num_threads: int) -> None:
-    """Prepare a process: its share of the cores, and an end with its parent, however that ends."""
+def _run(sender: Connection, num_threads: int, work: Callable[[Job], None], job: Job) -> None:
+    """Do a job in a process of its own, with its share of the cores and an end with its parent, however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study, which hears it too, ends its jobs
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(num_threads)
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)  # as the command line does
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        work(job)
+    except Exception as error:
+        error.add_note(traceback.format_exc())
+        sender.send(error)
+    else:
+        sender.send(None)
 
 
 def _end_with_parent() -> None:
