@@ -88,6 +88,8 @@ def _contender(draw: random.Random, number: int, name: str, label: str, descript
         "learning_rate": chosen if is_trained else None,
         "search": search if is_trained else [],
         "tokens": 155000 if is_trained else None,
+        "seeds": [0, 1, 2] if is_trained else [0],
+        "wall_seconds": 1234.0 if is_trained else None,
         "train_seconds": draw.uniform(900, 2400) if is_trained else None,
         "peak_memory_bytes": draw.uniform(1.4e9, 2.6e9) if is_trained else None,
         "added_flops_per_token": 1.3e7 * (1 + number / 20) if is_trained else 0,

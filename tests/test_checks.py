@@ -16,7 +16,7 @@ def document(**values: list[float]) -> dict[str, Any]:
         "num_cases": 10,
         "values": {name: {"value": sum(own) / len(own), "by_seed": own} for name, own in by_name.items()},
     }
-    return {"measures": [measure]}
+    return {"measures": [measure], "contenders": []}
 
 
 @pytest.mark.parametrize(("seeds", "holds"), [([0.60, 0.62, 0.61], True), ([0.3, 0.9, 0.6], False)])
@@ -43,5 +43,17 @@ def test_the_control_must_fall_to_the_base(control: float, holds: bool) -> None:
 
 
 def test_nothing_is_said_of_what_was_not_measured() -> None:
-    assert list(check({"measures": []})) == []
+    assert list(check({"measures": [], "contenders": []})) == []
     assert list(check(document(calyrex=[0.6]))) == []
+
+
+@pytest.mark.parametrize(("chosen", "holds"), [(1e-3, True), (5e-4, False), (2e-3, False)])
+def test_the_best_learning_rate_must_lie_inside_the_grid(chosen: float, holds: bool) -> None:
+    search = [{"learning_rate": rate, "loss": abs(rate - chosen)} for rate in (5e-4, 1e-3, 2e-3)]
+    entry = {"label": "LoRA", "learning_rate": chosen, "search": search, "is_control": False}
+    base = {"label": "Base", "learning_rate": None, "search": [], "is_control": False}
+
+    (found,) = check({"measures": [], "contenders": [base, entry]})
+
+    assert found["holds"] is holds
+    assert (f"LoRA ({chosen:g})" in found["text"]) is not holds

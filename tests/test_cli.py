@@ -263,6 +263,8 @@ def test_a_study_takes_its_file_as_a_word_and_a_flag_beats_it(tmp_path: Path) ->
     assert verb == "compare"
     assert (options.num_rules, options.seeds, options.learning_rates) == (7, [5], [1e-4])
     assert parse(["compare", "--config", str(file)])[1].seeds == [3, 4]
+    with pytest.raises(CalyrexError, match="two files of options were given"):
+        parse(["compare", str(file), "--config", str(file)])
 
 
 def test_other_verbs_take_no_file_as_a_word(capsys: pytest.CaptureFixture[str]) -> None:

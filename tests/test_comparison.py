@@ -127,7 +127,7 @@ def test_markdown_rows_have_as_many_cells_as_their_heading(folder: Path) -> None
 def test_page_holds_every_sample_with_every_answer(page: Page) -> None:
     data, samples = page.data(), make_samples(40)
 
-    names = [name for name, _ in data["contenders"]]
+    names = [name for name, _, _ in data["contenders"]]
     assert [entry["id"] for entry in data["samples"]] == [sample["id"] for sample in samples]
     assert [dict(zip(names, entry["answers"], strict=True)) for entry in data["samples"]] == [
         sample["answers"] for sample in samples
@@ -269,7 +269,7 @@ def test_a_sample_may_lack_answers_and_verdicts(tmp_path: Path) -> None:
 
     first, second = page.data()["samples"]
     assert [json.loads(text) for _, text in first["messages"]] == [call, [{"text": "a"}]]
-    assert page.data()["contenders"] == [["lora", "LORA"], ["calyrex", "CALYREX"], ["new", "new"]]
+    assert page.data()["contenders"] == [["lora", "LORA", []], ["calyrex", "CALYREX", []], ["new", "new", []]]
     assert second["answers"] == [[], [], ["text"]]
 
 

@@ -14,11 +14,14 @@ from safetensors.torch import load_file
 from calyrex import comparison
 from calyrex.cli import main
 from calyrex.errors import CalyrexError
+from calyrex.studies import jobs
 from calyrex.studies.comparing import Runs, build_document, collect_samples, read_runs
+from calyrex.studies.evaluating import held_out_cases
 from calyrex.studies.jobs import Fill, Run, Trial, work
 from calyrex.studies.options import CompareOptions
 from calyrex.studies.preparing import prepare
 from calyrex.studies.study import Study
+from calyrex.training.trainer import DivergedError
 from calyrex.user_cache import CACHE_VARIABLE
 from chat_tokenizers import chatml
 from saved import message_of
@@ -85,8 +88,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     study = Study(options(folder))
     study.folder.mkdir()
     prepare(study)
-    for jobs in comparison.list_jobs(study).values():
-        for job in jobs:
+    for phase in comparison.list_jobs(study).values():
+        for job in phase:
             work(job)
     yield folder
     if earlier is None:
@@ -213,12 +216,12 @@ def test_samples_hold_all_answers_and_whether_they_passed(study: Study) -> None:
 
 
 def test_done_jobs_are_known_and_the_prompts_of_all_are_shared(study: Study) -> None:
-    jobs = [job for phase in comparison.list_jobs(study).values() for job in phase]
+    found = [job for phase in comparison.list_jobs(study).values() for job in phase]
 
-    assert all(job.is_done for job in jobs)
-    assert isinstance(jobs[0], Fill)
-    assert sum(isinstance(job, Trial) for job in jobs) == 3 * 2
-    assert sum(isinstance(job, Run) for job in jobs) == 2 + 3 * 2 + 1
+    assert all(job.is_done for job in found)
+    assert isinstance(found[0], Fill)
+    assert sum(isinstance(job, Trial) for job in found) == 3 * 2
+    assert sum(isinstance(job, Run) for job in found) == 2 + 3 * 2 + 1
     assert any((study.folder / "prompts").iterdir())
 
 
@@ -303,6 +306,62 @@ def test_a_rate_that_diverges_is_not_chosen(study: Study) -> None:
     assert wild.learning_rate_of(contender) == 1e-3
 
 
+def test_a_rate_that_diverges_in_a_run_leaves_the_search_and_its_runs_are_trained_again(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contender = next(one for one in study.contenders if one.name == "parallel_mlp")
+    chosen = study.learning_rate_of(contender)
+    path = study.trial_file(contender, chosen)
+    whole = path.read_text(encoding="utf-8")
+    (study.run_folder(contender, 1) / "training.json").unlink()
+
+    def diverge(*_args: object, **_more: object) -> None:
+        raise DivergedError("the loss is no number")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "train_blocks", diverge)
+        with pytest.raises(CalyrexError) as error:
+            work(Run(study, contender, 1))
+
+    rest = study.learning_rate_of(contender)
+    is_done = Run(study, contender, 0).is_done
+    path.write_text(whole, encoding="utf-8")
+    work(Run(study, contender, 1))
+    assert message_of(error).startswith(f"parallel_mlp: seed 1: learning rate {chosen:g} diverges")
+    assert rest != chosen
+    assert not is_done
+    assert Run(study, contender, 0).is_done
+
+
+def test_data_that_have_changed_are_refused(folder: Path) -> None:
+    comparison.compare(options(folder))
+    chats = folder / "chats.jsonl"
+    stat = chats.stat()
+    os.utime(chats, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+
+    with pytest.raises(CalyrexError) as error:
+        comparison.compare(options(folder))
+
+    os.utime(chats, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert "chats.jsonl has changed since the study began" in message_of(error)
+
+
+def test_held_out_chats_are_drawn_from_the_whole_file(folder: Path) -> None:
+    drawn = {
+        seed: [case.messages[0]["content"] for case in held_out_cases(prepared(folder, seed), 6)] for seed in (0, 1)
+    }
+
+    assert drawn[0] != drawn[1]
+    assert all(question.startswith("Is it ") for question in drawn[0] + drawn[1])
+
+
+def prepared(folder: Path, seed: int) -> Study:
+    study = Study(options(folder, output_dir=folder / f"seed-{seed}", contenders=["calyrex"], seed=seed))
+    study.folder.mkdir()
+    prepare(study)
+    return study
+
+
 def test_the_command_line_shows_a_finished_study_without_running_anything(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +406,7 @@ def test_a_folder_of_another_study_is_refused(folder: Path) -> None:
         ({"tasks": ["rules:2", "rules:3"]}, "tasks must name each task once"),
         ({"tasks": ["rulez"]}, "no task 'rulez' in a comparison"),
         ({"tasks": ["rules:none"]}, "task 'rules:none': expected a number of cases"),
+        ({"tasks": ["injecagent:2"]}, "task injecagent cannot be evaluated: no data: get "),
     ],
 )
 def test_a_mistake_is_refused_before_anything_is_written(tmp_path: Path, more: dict[str, Any], said: str) -> None:

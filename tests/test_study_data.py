@@ -134,7 +134,9 @@ def test_every_chat_is_drawn_equally_often(chat_file: Path) -> None:
 
 
 def test_too_few_chats_are_one_line_with_both_numbers(chat_file: Path) -> None:
-    with pytest.raises(CalyrexError, match="holds 35 chats with a system prompt and at most 60 tokens, and 36 were"):
+    with pytest.raises(
+        CalyrexError, match="holds 35 chats with a system prompt and at most 60 tokens, and 36 are needed"
+    ):
         mix(chat_file, num_chats=36)
 
 

@@ -172,6 +172,23 @@ def test_who_moved_furthest_from_the_base_is_named(is_significant: bool, surely:
     ]
 
 
+def test_what_was_surely_forgotten_is_named_on_every_measure() -> None:
+    kinds: dict[str, Any] = {"group": "forgetting", "is_headline": False}
+    measures = [
+        measure(
+            label,
+            {"base": 0.5, "lora": 0.5 - lost, "calyrex": 0.5},
+            difference("lora", "base", -lost, is_significant=lost > 0.05),
+            **kinds,
+        )
+        for label, lost in (("MMLU", 0.01), ("GSM8K", 0.2), ("loss", 0.1))
+    ]
+
+    verdict = write_verdict(study(*measures))
+
+    assert [text.partition(":")[0] for text in verdict[1:]] == ["Forgetting, by GSM8K", "Forgetting, by loss"]
+
+
 def test_small_differences_in_nats_keep_their_figures() -> None:
     loss = measure("loss", {"lora": 0.03, "calyrex": 0.02}, unit="nats", higher_is_better=False)
     loss["differences"] = [{"first": "calyrex", "second": "lora", "value": -0.01, "low": -0.0123, "high": None}]

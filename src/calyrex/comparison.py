@@ -12,16 +12,19 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from calyrex.benchmarks.evaluating import require_data
+from calyrex.benchmarks.source import Source
 from calyrex.errors import CalyrexError
 from calyrex.flags import save_options
 from calyrex.report.comparison import write_comparison
 from calyrex.studies.comparing import build_document, collect_samples, read_runs
 from calyrex.studies.jobs import Fill, Run, Trial, work
+from calyrex.studies.measures import HELD_OUT
 from calyrex.studies.options import CompareOptions
 from calyrex.studies.preparing import forget_preparation, prepare
 from calyrex.studies.study import PROMPTS, Study, read_json, write_json
 from calyrex.studies.workers import default_workers, run_jobs
-from calyrex.training.folder import locked, versions
+from calyrex.training.folder import fingerprint_files, locked, versions
 from calyrex.training.progress import make_progress
 
 logger = logging.getLogger(__name__)
@@ -44,7 +47,9 @@ def compare(options: CompareOptions) -> Path:
     """
     study = Study(options)
     phases = list_jobs(study)
-    _ = study.num_cases  # like the contenders, refused before anything is written
+    tasks = [task for task in study.num_cases if task != HELD_OUT]
+    if not all(job.is_done for job in phases["runs"]):
+        require_data(tasks, Source(options.data_dir, options.seed))
     study.folder.mkdir(parents=True, exist_ok=True)
     with locked(study.folder), make_progress() as progress:
         clock = _Clock(study.folder / _RECORD, _read_record(study))
@@ -86,7 +91,8 @@ def _read_record(study: Study) -> dict[str, Any]:
         CalyrexError: the folder holds another study.
     """
     options = json.loads(json.dumps(vars(study.options), default=str))
-    record = {"options": options, "versions": versions(), "seconds": 0.0}
+    files = fingerprint_files(study.options.data) if study.options.data else []
+    record = {"options": options, "data": files, "versions": versions(), "seconds": 0.0}
     path = study.folder / _RECORD
     if not path.exists():
         return record
@@ -100,6 +106,8 @@ def _read_record(study: Study) -> dict[str, Any]:
     changed = [text for text in changed if text.split()[0] not in free]
     if changed:
         raise CalyrexError(f"{study.folder} holds another study ({', '.join(changed)}); choose another output_dir")
+    if earlier.get("data") != files:
+        raise CalyrexError(f"{study.options.data} has changed since the study began; choose another output_dir")
     return {**record, "seconds": seconds}
 
 

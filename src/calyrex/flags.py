@@ -110,6 +110,8 @@ def build_options(options_class: Callable[..., Options], given: Mapping[str, obj
         CalyrexError: The file cannot be used, a value is out of range, or a required option is missing.
     """
     declared = read_options(typing.cast(type, options_class))
+    if given.get("config") and given.get("file"):
+        raise CalyrexError(f"two files of options were given, {given['config']} and {given['file']}: give one")
     config = given.get("config") or given.get("file")
     values = read_file(Path(str(config)), declared) if config is not None else {}
     values |= {name: value for name, value in given.items() if name not in ("config", "file")}

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +41,20 @@ def open_results(folder: Path, options: EvalOptions, subject: Subject) -> Result
     return Results(
         folder, {"identity": {**subject.identity, **settings}, "versions": {**versions(), **benchmark_versions()}}
     )
+
+
+def require_data(tasks: Iterable[str], source: Source) -> None:
+    """Refuse tasks whose data are missing, before hours of other work.
+
+    Raises:
+        CalyrexError: A task's data cannot be read; the text says where to get them.
+    """
+    for task in tasks:
+        load = load_questions if task == NAME else BENCHMARKS[task].load
+        try:
+            load(source)
+        except CalyrexError as error:
+            raise CalyrexError(f"task {task} cannot be evaluated: {error}") from error
 
 
 class _Skipped(CalyrexError):

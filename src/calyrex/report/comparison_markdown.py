@@ -67,7 +67,7 @@ def _budget(document: rows.Document) -> Iterator[str]:
     yield "### Budget"
     heading = (
         *("contender", "trainable parameters", "to the budget", "learning rate", "search (loss, nats a token)"),
-        *("tokens", "CPU time a seed", "peak memory", "added for each token"),
+        *("tokens", "CPU time a seed", "wall time a seed", "peak memory", "added for each token"),
     )
     yield _table(heading, [[_escape(row.label), *row[1:4], _search(row), *row[5:]] for row in table])
 

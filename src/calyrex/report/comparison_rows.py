@@ -52,6 +52,7 @@ class BudgetRow(NamedTuple):
         search: learning rate, loss and whether it was chosen, for each one tried.
         tokens: tokens trained on.
         train_time: CPU time of one seed's training.
+        wall_time: its wall time, other jobs beside it.
         peak_memory: the most memory held in training.
         added_flops: floating-point operations added to each token.
     """
@@ -63,6 +64,7 @@ class BudgetRow(NamedTuple):
     search: list[tuple[str, str, bool]]
     tokens: str
     train_time: str
+    wall_time: str
     peak_memory: str
     added_flops: str
 
@@ -219,6 +221,7 @@ def _budget(entry: Mapping[str, Any]) -> BudgetRow:
         ],
         numbers.spell_count(entry.get("tokens")),
         numbers.spell_seconds(entry.get("train_seconds")),
+        numbers.spell_seconds(entry.get("wall_seconds")),
         numbers.spell_size(entry.get("peak_memory_bytes"), "B"),
         numbers.spell_size(entry.get("added_flops_per_token"), "FLOP"),
     )

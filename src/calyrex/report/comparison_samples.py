@@ -14,14 +14,14 @@ class Samples(NamedTuple):
     """What the browser holds.
 
     Attributes:
-        contenders: name and label of each, in the order of the answers.
+        contenders: name, label and seeds of each, in the order of the answers.
         tasks: the samples' tasks.
         facts: name and values of each fact that can be filtered by.
         entries: one for each sample: ``id``, ``task``, ``facts`` (name to text), ``messages`` (role and text),
             ``answers`` and ``passed`` (a list for each contender, one entry for each seed).
     """
 
-    contenders: list[tuple[str, str]]
+    contenders: list[tuple[str, str, list[int]]]
     tasks: list[str]
     facts: list[tuple[str, list[str]]]
     entries: list[dict[str, Any]]
@@ -31,8 +31,10 @@ def collect_samples(document: rows.Document, samples: Sequence[Mapping[str, Any]
     """Bring the samples into the browser's form."""
     labels = rows.labels(document)
     unknown = (name for sample in samples for name in sample.get("answers") or {} if name not in labels)
-    contenders = list(labels.items()) + [(name, name) for name in dict.fromkeys(unknown)]
-    entries = [_entry(sample, [name for name, _ in contenders]) for sample in samples]
+    seeds = {str(entry["name"]): rows.list_of(entry, "seeds") for entry in rows.list_of(document, "contenders")}
+    labels |= {name: name for name in unknown}
+    contenders = [(name, label, seeds.get(name, [])) for name, label in labels.items()]
+    entries = [_entry(sample, list(labels)) for sample in samples]
     tasks = list(dict.fromkeys(entry["task"] for entry in entries))
     return Samples(contenders, tasks, _facts(entries), entries)
 

@@ -1,6 +1,6 @@
 """A comparison's checks of itself: seeds that agree, and a control that falls to the base's level."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from calyrex.studies.contenders import REFERENCE
@@ -19,6 +19,8 @@ def check(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
       over the measures.
     - ``shuffled``: the control, trained on the system prompts of other chats, keeps less than a quarter of the
       reference's gain over the base: what is measured is the use of the system prompt.
+    - ``grid``: no contender's best learning rate is the lowest or the highest that was tried, beyond which a better one
+      may lie.
     """
     measures = [
         measure
@@ -27,6 +29,7 @@ def check(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     ]
     yield from _check_seeds(measures)
     yield from _check_control(measures)
+    yield from _check_grid(document["contenders"])
 
 
 def _check_seeds(measures: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -58,6 +61,27 @@ def _check_control(measures: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         f"the base's level where it keeps less than {100 * _LEFT_OVER:.0f} % of the gain.",
         "holds": reference > base and control - base < _LEFT_OVER * (reference - base),
     }
+
+
+def _check_grid(contenders: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    searched = [one for one in contenders if one["search"] and one["learning_rate"] is not None]
+    searched = [one for one in searched if not one["is_control"]]
+    edges = {
+        one["label"]: one["learning_rate"]
+        for one in searched
+        if one["learning_rate"] in (_end(one["search"], min), _end(one["search"], max))
+    }
+    if searched:
+        yield {
+            "name": "grid",
+            "text": "The best learning rate is the lowest or the highest tried for "
+            f"{'; '.join(f'{label} ({rate:g})' for label, rate in edges.items()) or 'no contender'}.",
+            "holds": not edges,
+        }
+
+
+def _end(search: Sequence[Mapping[str, Any]], choose: Callable[[Iterable[float]], float]) -> float:
+    return choose(trial["learning_rate"] for trial in search)
 
 
 def _each_pair(values: list[float]) -> Iterator[tuple[float, float]]:

@@ -18,13 +18,13 @@ from calyrex.studies.measures import MEASURES, Measure, Sample, shown_facts
 from calyrex.studies.statistics import holm, mean_over_seeds, paired_difference
 from calyrex.studies.study import DATA, SIZES, Study, read_json
 from calyrex.studies.verdict import write_verdict
-from calyrex.training.folder import versions
+from calyrex.training.folder import find_commit, versions
 
 SIGNIFICANT = 0.05
 _BASE = "base"
 _WITH_SYSTEM_SUFFIX = "+system"
 _Values = NDArray[np.float64]
-Runs = dict[str, list[dict[str, dict[str, Sample]]]]
+Runs = dict[str, dict[int, dict[str, dict[str, Sample]]]]
 """By contender and seed, the samples of each task by their ids."""
 
 
@@ -47,6 +47,7 @@ def build_document(study: Study, runs: Runs, *, command: str, seconds: float) ->
         "run": {
             "command": command,
             "versions": versions(),
+            "commit": find_commit(),
             "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
             "seconds": round(seconds, 1),
             "options": json.loads(json.dumps(vars(study.options), default=str)),
@@ -54,7 +55,7 @@ def build_document(study: Study, runs: Runs, *, command: str, seconds: float) ->
             "budget": sizes["budget"],
             "reference": REFERENCE,
         },
-        "contenders": [_describe(study, contender, sizes["contenders"]) for contender in study.contenders],
+        "contenders": [_describe(study, one, sizes["contenders"], list(runs[one.name])) for one in study.contenders],
         "measures": measures,
     }
     document["checks"] = list(check(document))
@@ -65,14 +66,15 @@ def build_document(study: Study, runs: Runs, *, command: str, seconds: float) ->
 def collect_samples(runs: Runs) -> Iterator[dict[str, Any]]:
     """Yield every test case with the answers of all contenders and whether they passed."""
     first_of_task = {measure.task: measure for measure in reversed(MEASURES)}
-    for task in (task for task in first_of_task if any(task in run for run in runs[REFERENCE])):
+    references = list(runs[REFERENCE].values())
+    for task in (task for task in first_of_task if any(task in run for run in references)):
         verdict = first_of_task[task].verdict
         flips = not first_of_task[task].higher_is_better
-        for case in runs[REFERENCE][0].get(task, {}).values():
+        for case in references[0].get(task, {}).values():
             answers: dict[str, list[str]] = {}
             passed: dict[str, list[bool | None]] = {}
             for name, own in runs.items():
-                found = [run[task][case["id"]] for run in own if case["id"] in run.get(task, {})]
+                found = [run[task][case["id"]] for run in own.values() if case["id"] in run.get(task, {})]
                 answers[name] = ["\n".join(sample["answers"]) for sample in found]
                 flags = [sample["verdict"].get(verdict) for sample in found]
                 passed[name] = [flag != flips if isinstance(flag, bool) else None for flag in flags]
@@ -90,8 +92,9 @@ def read_runs(study: Study) -> Runs:
     """Read the samples of all runs that are done."""
     runs: Runs = {}
     for contender in study.contenders:
-        folders = [study.run_folder(contender, seed) for seed in study.seeds_of(contender)]
-        runs[contender.name] = [_read_samples(folder) for folder in folders if (folder / DONE).exists()]
+        folders = {seed: study.run_folder(contender, seed) for seed in study.seeds_of(contender)}
+        done = {seed: folder for seed, folder in folders.items() if (folder / DONE).exists()}
+        runs[contender.name] = {seed: _read_samples(folder) for seed, folder in done.items()}
     return runs
 
 
@@ -105,12 +108,12 @@ def _read_samples(folder: Path) -> dict[str, dict[str, Sample]]:
 
 
 def _is_measured(measure: Measure, runs: Runs) -> bool:
-    return any(measure.task in run for own in runs.values() for run in own)
+    return any(measure.task in run for own in runs.values() for run in own.values())
 
 
 def _measure(measure: Measure, all_runs: Runs) -> dict[str, Any]:
     """Return a measure's values and its differences, p-values not yet corrected."""
-    runs = {name: [run[measure.task] for run in own if measure.task in run] for name, own in all_runs.items()}
+    runs = {name: [run[measure.task] for run in own.values() if measure.task in run] for name, own in all_runs.items()}
     runs = {name: own for name, own in runs.items() if own}
     shared = set.intersection(*(set(run) for own in runs.values() for run in own))
     cases = [sample for sample in next(iter(runs.values()))[0].values() if sample["id"] in shared]
@@ -169,7 +172,7 @@ def _correct(measures: Sequence[dict[str, Any]]) -> None:
             difference.setdefault("is_significant", False)
 
 
-def _describe(study: Study, contender: Contender, sizes: Mapping[str, Any]) -> dict[str, Any]:
+def _describe(study: Study, contender: Contender, sizes: Mapping[str, Any], seeds: list[int]) -> dict[str, Any]:
     """Return what a contender is and what it has cost; means over its seeds."""
     files = [study.run_folder(contender, seed) / TRAINING for seed in study.seeds_of(contender)]
     records = {path.parent.name.removeprefix("seed-"): read_json(path) for path in files if path.exists()}
@@ -182,11 +185,13 @@ def _describe(study: Study, contender: Contender, sizes: Mapping[str, Any]) -> d
         "label": contender.label,
         "is_trained": contender.is_trained,
         "is_control": contender.is_shuffled,
+        "seeds": seeds,
         **{key: value for key, value in sizes[contender.name].items() if key != "last_frozen_layer"},
         "learning_rate": next(iter(records.values()))["learning_rate"] if records else None,
         "search": study.trials_of(contender) if contender.is_trained else [],
         "tokens": mean("tokens"),
         "train_seconds": mean("cpu_seconds"),
+        "wall_seconds": mean("wall_seconds"),
         "peak_memory_bytes": mean("peak_memory_bytes"),
         "added_flops_per_token": mean("added_flops_per_token") if contender.is_trained else 0,
         "losses": {seed: record["losses"] for seed, record in records.items()},

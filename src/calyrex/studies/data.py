@@ -3,7 +3,7 @@
 import dataclasses
 import heapq
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
@@ -59,15 +59,44 @@ def mix_chats(
     if num_chats:
         if data is None:
             raise CalyrexError(f"{num_chats} chats were asked for, and no data to draw them from: name a file")
-        drawn = _draw(_with_system(data), num_chats, max_tokens, tokenizer, seed)
+        drawn = draw_chats(map(add_system_prompt, read_chats(data)), num_chats, max_tokens, tokenizer, seed)
         if len(drawn) < num_chats:
             raise CalyrexError(
                 f"{data} holds {len(drawn)} chats with a system prompt and at most {max_tokens} tokens, and "
-                f"{num_chats} were asked for: allow longer ones or ask for fewer"
+                f"{num_chats} are needed, those for validation among them: allow longer ones or ask for fewer"
             )
         chats += drawn
     random.Random(f"{seed} mixed chats").shuffle(chats)
     return chats
+
+
+def draw_chats(
+    chats: Iterable[Chat | None], count: int, max_tokens: int, tokenizer: PreTrainedTokenizerBase, seed: int
+) -> list[Chat]:
+    """Draw chats at random, all if there are no more than ``count``.
+
+    Each has a random number, and those with the smallest stay; what cannot stay is not tokenised.
+
+    Args:
+        chats: Conversations, read as a stream; None is passed over.
+        count: Most chats drawn.
+        max_tokens: Longest chat in tokens, the template's included.
+        tokenizer: Tokenizer of the base.
+        seed: The same seed draws the same chats.
+
+    Raises:
+        CalyrexError: the template refuses a chat.
+    """
+    rng = random.Random(f"{seed} drawn chats")
+    kept: list[tuple[float, int, Chat]] = []
+    for place, chat in enumerate(chats):
+        lot = -rng.random()
+        if chat is None or (len(kept) == count and lot < kept[0][0]):
+            continue
+        if _count_tokens(chat, tokenizer) <= max_tokens:
+            push = heapq.heappushpop if len(kept) == count else heapq.heappush
+            push(kept, (lot, place, chat))
+    return [chat for _, _, chat in sorted(kept, reverse=True)]
 
 
 def shuffle_systems(chats: Sequence[Chat], seed: int) -> list[Chat]:
@@ -93,26 +122,6 @@ def shuffle_systems(chats: Sequence[Chat], seed: int) -> list[Chat]:
                 owners[place], owners[other] = owners[other], owners[place]
                 break
     return [_replace_system(chat, texts[owners[place]]) if texts[place] else chat for place, chat in enumerate(chats)]
-
-
-def _with_system(data: str) -> Iterator[Chat | None]:
-    return map(add_system_prompt, read_chats(data))
-
-
-def _draw(
-    chats: Iterator[Chat | None], count: int, max_tokens: int, tokenizer: PreTrainedTokenizerBase, seed: int
-) -> list[Chat]:
-    """Draw chats: each has a random number, and those with the smallest stay; what cannot stay is not tokenised."""
-    rng = random.Random(f"{seed} drawn chats")
-    kept: list[tuple[float, int, Chat]] = []
-    for place, chat in enumerate(chats):
-        lot = -rng.random()
-        if chat is None or (len(kept) == count and lot < kept[0][0]):
-            continue
-        if _count_tokens(chat, tokenizer) <= max_tokens:
-            push = heapq.heappushpop if len(kept) == count else heapq.heappush
-            push(kept, (lot, place, chat))
-    return [chat for _, _, chat in sorted(kept, reverse=True)]
 
 
 def _count_tokens(chat: Chat, tokenizer: PreTrainedTokenizerBase) -> int:

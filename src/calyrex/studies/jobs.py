@@ -13,11 +13,12 @@ from datasets import Dataset
 from peft import PeftModel
 from rich.progress import Progress
 
+from calyrex.errors import CalyrexError
 from calyrex.models import load_base
 from calyrex.studies.budget import added_flops_per_token
 from calyrex.studies.contenders import REFERENCE, Contender, attach
-from calyrex.studies.evaluating import PLAIN, evaluate_run
-from calyrex.studies.study import Study, write_json
+from calyrex.studies.evaluating import PLAIN, WITH_SYSTEM, evaluate_run
+from calyrex.studies.study import Study, read_json, write_json
 from calyrex.training.activations import ActivationStore, fill_activations, last_frozen_layer, open_activations
 from calyrex.training.folder import checkpoints
 from calyrex.training.sft import train_blocks
@@ -77,8 +78,19 @@ class Run:
     def is_done(self) -> bool:
         """Whether its results are on disk."""
         folder = self.study.run_folder(self.contender, self.seed)
+        if not self.is_trained_as_chosen:
+            return False
         samples = [folder / PLAIN / "samples" / f"{task}.jsonl" for task in self.study.num_cases]
         return (folder / DONE).exists() and all(path.exists() for path in samples)
+
+    @property
+    def is_trained_as_chosen(self) -> bool:
+        """Whether its training is done, if it needs any, with the learning rate that the search has chosen."""
+        if not self.contender.is_trained:
+            return True
+        path = self.study.run_folder(self.contender, self.seed) / TRAINING
+        trained = path.exists() and bool(self.study.trials_of(self.contender))
+        return trained and bool(read_json(path)["learning_rate"] == self.study.learning_rate_of(self.contender))
 
 
 def work(job: Fill | Trial | Run) -> None:
@@ -95,9 +107,12 @@ def work(job: Fill | Trial | Run) -> None:
         return
     started = time.monotonic()
     folder = job.study.run_folder(job.contender, job.seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    if job.contender.is_trained and not (folder / TRAINING).exists():
+    if not job.is_trained_as_chosen:
+        shutil.rmtree(folder / PLAIN, ignore_errors=True)  # of a training at another rate
+        shutil.rmtree(folder / WITH_SYSTEM, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
         _train(job, folder)
+    folder.mkdir(parents=True, exist_ok=True)
     evaluate_run(job.study, job.contender, folder)
     write_json(folder / DONE, {"seconds": round(time.monotonic() - started, 1)})
 
@@ -141,7 +156,15 @@ def _train(run: Run, folder: Path) -> None:
     options = study.train_options(folder, learning_rate=rate, seed=run.seed)
     _remove_checkpoints(folder)  # of a start that was killed: the cost is that of a whole training
     started, cpu_started = time.monotonic(), time.process_time()
-    log = train_blocks(model, rows, options, Progress(disable=True), store=_open_store(model, all_rows))
+    try:
+        log = train_blocks(model, rows, options, Progress(disable=True), store=_open_store(model, all_rows))
+    except DivergedError as error:
+        trial = study.trial_file(study.searched(run.contender), rate)
+        write_json(trial, {"learning_rate": rate, "loss": None})
+        raise CalyrexError(
+            f"{run}: learning rate {rate:g} diverges, though its trial did not, and is out of the search now; "
+            "give the same command again"
+        ) from error
     record: dict[str, Any] = {
         "learning_rate": rate,
         "cpu_seconds": round(time.process_time() - cpu_started, 1),

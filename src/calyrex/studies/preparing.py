@@ -12,9 +12,8 @@ from calyrex.data.chats import Chat, read_chats
 from calyrex.data.rules import TEST_SEED_OFFSET, generate_corpus
 from calyrex.errors import CalyrexError
 from calyrex.masking import Message
-from calyrex.span import tokenize_chat
 from calyrex.studies.contenders import describe
-from calyrex.studies.data import add_system_prompt, mix_chats, shuffle_systems
+from calyrex.studies.data import add_system_prompt, draw_chats, mix_chats, shuffle_systems
 from calyrex.studies.measures import HELD_OUT
 from calyrex.studies.study import (
     DATA,
@@ -29,7 +28,7 @@ from calyrex.studies.study import (
 )
 from calyrex.training.rows import write_rows
 
-_BUILT_IN = "built-in rules"
+_BUILT_IN, _HELD_OUT = "built-in rules", "held-out chats"
 
 
 def prepare(study: Study) -> None:
@@ -134,14 +133,9 @@ def is_built_in(chat: Chat) -> bool:
 
 
 def _write_held_out(study: Study) -> None:
-    wanted = study.num_cases[HELD_OUT] or NUM_HELD_OUT
-    lines: list[str] = []
-    for messages in _ordinary_chats(study, wanted):
-        length = len(tokenize_chat(study.tokenizer, messages).input_ids)
-        if length <= study.options.max_length:
-            lines.append(json.dumps(messages, ensure_ascii=False) + "\n")
-        if len(lines) == wanted:
-            break
+    options, wanted = study.options, study.num_cases[HELD_OUT] or NUM_HELD_OUT
+    chats = draw_chats(_ordinary_chats(study, wanted), wanted, options.max_length, study.tokenizer, options.seed)
+    lines = [json.dumps(chat.messages, ensure_ascii=False) + "\n" for chat in chats]
     if not lines:
         raise CalyrexError(f"{study.options.data} holds no chat for {HELD_OUT}: leave that task out")
     partial = study.folder / f"{HELD_OUT_CHATS}.partial"
@@ -149,14 +143,19 @@ def _write_held_out(study: Study) -> None:
     partial.replace(study.folder / HELD_OUT_CHATS)
 
 
-def _ordinary_chats(study: Study, count: int) -> Iterator[list[Message]]:
+def _ordinary_chats(study: Study, count: int) -> Iterator[Chat]:
     """Yield chats without a system prompt that no contender trains on, from the data or else of our own facts."""
     if study.options.data is None:
         seed = study.options.seed + TEST_SEED_OFFSET
         for example in generate_corpus(2 * count, seed=seed, split="test"):
-            yield [{"role": "user", "content": example.question}, {"role": "assistant", "content": example.natural}]
+            yield _ask(example.question, example.natural)
         return
     for chat in read_chats(study.options.data):
         roles = [message["role"] for message in chat.messages]
         if roles == ["user", "assistant"] and add_system_prompt(chat) is None:
-            yield [{"role": message["role"], "content": message["content"]} for message in chat.messages]
+            yield _ask(chat.messages[0]["content"], chat.messages[1]["content"])
+
+
+def _ask(question: str, answer: str) -> Chat:
+    messages: list[Message] = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return Chat(messages, tools=None, origin=_HELD_OUT)

@@ -121,9 +121,9 @@ def _say_best(measure: Document, race: _Race) -> str:
 
 
 def _say_forgetting(measures: Sequence[Document], race: _Race) -> list[str]:
-    """Say who moved furthest from the base, on the first measure of forgetting that tells, headline ones first."""
-    ordered = sorted(measures, key=lambda measure: not measure.get("is_headline"))
-    for measure in (measure for measure in ordered if measure.get("group") == "forgetting"):
+    """Say who moved furthest from the base, on each measure of forgetting where that is sure, or else on the first."""
+    texts: dict[str, bool] = {}
+    for measure in (measure for measure in measures if measure.get("group") == "forgetting"):
         values = _values(measure, [_BASE, *race.trained])
         base = values.pop(_BASE, None)
         if base is None or not values:
@@ -131,16 +131,18 @@ def _say_forgetting(measures: Sequence[Document], race: _Race) -> list[str]:
         furthest = max(values, key=lambda name: abs(values[name] - base))
         moved = values[furthest] - base
         if moved == 0:
-            return [f"Forgetting, by {_label(measure)}: no contender moved from the base."]
+            texts[f"Forgetting, by {_label(measure)}: no contender moved from the base."] = False
+            continue
         duel = _duel(measure, furthest, _BASE, race)
         surely = "not tested" if duel is None else "significant" if duel.is_significant else "not significant"
         way = "better" if (moved > 0) == _is_higher_better(measure) else "worse"
         amount = _amount([abs(moved)], _unit(measure))
-        return [
+        text = (
             f"Forgetting, by {_label(measure)}: {race.shown[furthest]} moved furthest from the base, "
             f"by {amount} for the {way} ({surely})."
-        ]
-    return []
+        )
+        texts[text] = duel is not None and duel.is_significant
+    return [text for text, is_sure in texts.items() if is_sure] or list(texts)[:1]
 
 
 def _read_race(document: Document) -> _Race:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -30,6 +31,21 @@ def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
     libraries = ("torch", "transformers", "peft")
     return {"calyrex": __version__, **{name: importlib.metadata.version(name) for name in libraries}}
+
+
+def find_commit() -> str | None:
+    """Return the commit of this program, ``-dirty`` behind it where files differ; None where it is no checkout."""
+    folder = Path(__file__).parent
+    git = ("git", "-C", str(folder))
+    commands = [
+        (*git, "ls-files", "--error-unmatch", __file__),
+        (*git, "describe", "--always", "--dirty", "--abbrev=40"),
+    ]
+    try:
+        outputs = [subprocess.run(words, check=True, capture_output=True, text=True).stdout for words in commands]
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return outputs[-1].strip()
 
 
 @contextmanager
@@ -60,7 +76,7 @@ def _examine(options: TrainOptions) -> tuple[dict[str, Any], str]:
     if not (folder / ROWS).exists():
         read_records(options.data)
     plain = json.loads(json.dumps(asdict(options), default=str))
-    record = {"options": plain, "data": _fingerprint(options.data), "versions": versions()}
+    record = {"options": plain, "data": fingerprint_files(options.data), "versions": versions()}
     earlier = _read_record(folder)
     changed = _changes(earlier, record)
     if earlier is None and any((folder / name).exists() for name in (ROWS, _OPTIONS)):
@@ -99,7 +115,7 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def _fingerprint(data: str) -> list[list[Any]]:
+def fingerprint_files(data: str) -> list[list[Any]]:
     """Return name, size and time of change of the data files; nothing for a data set of the hub."""
     path = Path(data)
     files = sorted(path.rglob("*")) if path.is_dir() else [path]

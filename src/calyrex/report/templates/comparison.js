@@ -63,10 +63,10 @@
 
   function answers(sample) {
     const grid = make("div", "answers");
-    contenders.forEach(([name, label], contender) => {
-      sample.answers[contender].forEach((answer, seed, all) => {
-        const title = make("p", "role", all.length > 1 ? `${label}, seed ${seed} ` : `${label} `);
-        const flag = mark(sample.passed[contender][seed]);
+    contenders.forEach(([name, label, seeds], contender) => {
+      sample.answers[contender].forEach((answer, run, all) => {
+        const title = make("p", "role", all.length > 1 ? `${label}, seed ${seeds[run] ?? run} ` : `${label} `);
+        const flag = mark(sample.passed[contender][run]);
         if (flag) title.append(flag);
         grid.append(make("div", "said", title, text(answer)));
       });
