@@ -88,9 +88,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     study = Study(options(folder))
     study.folder.mkdir()
     prepare(study)
-    for phase in comparison.list_jobs(study).values():
-        for job in phase:
-            work(job)
+    for job in comparison.list_jobs(study):
+        work(job)
     yield folder
     if earlier is None:
         del os.environ[CACHE_VARIABLE]
@@ -216,7 +215,7 @@ def test_samples_hold_all_answers_and_whether_they_passed(study: Study) -> None:
 
 
 def test_done_jobs_are_known_and_the_prompts_of_all_are_shared(study: Study) -> None:
-    found = [job for phase in comparison.list_jobs(study).values() for job in phase]
+    found = comparison.list_jobs(study)
 
     assert all(job.is_done for job in found)
     assert isinstance(found[0], Fill)
@@ -228,7 +227,7 @@ def test_done_jobs_are_known_and_the_prompts_of_all_are_shared(study: Study) -> 
 def test_contenders_join_a_study_that_is_done(folder: Path) -> None:
     grown = Study(options(folder, contenders=[*CONTENDERS, "lora_late", "parallel_mlp:shuffled"]))
     prepare(grown)
-    missing = [job for phase in comparison.list_jobs(grown).values() for job in phase if not job.is_done]
+    missing = [job for job in comparison.list_jobs(grown) if not job.is_done]
 
     for job in missing:
         work(job)
@@ -365,7 +364,7 @@ def prepared(folder: Path, seed: int) -> Study:
 def test_the_command_line_shows_a_finished_study_without_running_anything(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_work: object, jobs: list[Any], _workers: int) -> Iterator[object]:
+    def refuse(_work: object, jobs: list[Any], _workers: int, _needs: object) -> Iterator[object]:
         assert jobs == []
         return iter(())
 

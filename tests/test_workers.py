@@ -39,6 +39,13 @@ def sleep_or_fail(folder: Path) -> None:
     fail(folder)
 
 
+def note_time(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "begun").write_text(f"{time.time()}")
+    time.sleep(3)
+    (folder / "ended").write_text(f"{time.time()}")
+
+
 def run_and_wait(folder: Path) -> None:
     list(run_jobs(sleep, [folder], 1))
 
@@ -88,6 +95,24 @@ def test_jobs_end_when_the_study_is_killed(tmp_path: Path) -> None:
         time.sleep(0.1)
     else:
         raise AssertionError("the job goes on without its study")
+
+
+@pytest.mark.slow
+def test_a_job_waits_for_those_that_it_needs_and_for_no_other(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    needs = {first: [second], second: [], third: []}
+
+    done = list(run_jobs(note_time, [first, second, third], 2, needs.__getitem__))
+
+    begun, ended = ({job: float((job / name).read_text()) for job in done} for name in ("begun", "ended"))
+    assert set(done) == {first, second, third}
+    assert begun[first] > ended[second]
+    assert begun[third] < ended[second]
+
+
+def test_jobs_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="wait for each other"):
+        list(run_jobs(fail, [tmp_path], 2, lambda job: [job]))
 
 
 def test_without_a_gpu_there_is_a_job_for_each_of_a_few_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,9 +46,9 @@ def compare(options: CompareOptions) -> Path:
         CalyrexError: options do not fit, data are missing, the folder holds another study, or a job failed.
     """
     study = Study(options)
-    phases = list_jobs(study)
+    jobs = list_jobs(study)
     tasks = [task for task in study.num_cases if task != HELD_OUT]
-    if not all(job.is_done for job in phases["runs"]):
+    if not all(job.is_done for job in jobs):
         require_data(tasks, Source(options.data_dir, options.seed))
     study.folder.mkdir(parents=True, exist_ok=True)
     with locked(study.folder), make_progress() as progress:
@@ -58,8 +58,7 @@ def compare(options: CompareOptions) -> Path:
         prepare(study)
         save_options(options, study.folder / _OPTIONS)
         clock.save()
-        for title, jobs in phases.items():
-            _run(study, jobs, progress, title, clock)
+        _run(study, jobs, progress, clock)
         document = _write(study, clock)
         shutil.rmtree(study.folder / PROMPTS, ignore_errors=True)
     _print(Console(), study, document)
@@ -111,27 +110,20 @@ def _read_record(study: Study) -> dict[str, Any]:
     return {**record, "seconds": seconds}
 
 
-def list_jobs(study: Study) -> dict[str, list[Job]]:
-    """Return the jobs of a study by phase, each of which needs those before; in each the longest come first.
-
-    LoRA on all layers has no frozen part to wait for, and takes longest.
-    """
+def list_jobs(study: Study) -> list[Job]:
+    """Return the jobs of a study, longest first: LoRA on all layers has no frozen part to take from the store."""
     contenders = sorted(study.contenders, key=lambda contender: contender.method != "lora")
     searched = {one.name: one for one in map(study.searched, contenders) if one.is_trained}.values()
     trials = [Trial(study, contender, rate) for contender in searched for rate in study.learning_rates]
-    waiting = [trial for trial in trials if trial.contender.method != "lora"]
-    return {
-        "frozen layers": [Fill(study), *(trial for trial in trials if trial not in waiting)],
-        "learning rates": list(waiting),
-        "runs": [Run(study, contender, seed) for contender in contenders for seed in study.seeds_of(contender)],
-    }
+    runs = [Run(study, contender, seed) for contender in contenders for seed in study.seeds_of(contender)]
+    return [Fill(study), *trials, *runs]
 
 
-def _run(study: Study, jobs: Sequence[Job], progress: Progress, title: str, clock: _Clock) -> None:
+def _run(study: Study, jobs: Sequence[Job], progress: Progress, clock: _Clock) -> None:
     """Run the jobs that are not done yet, and bring the tables up to date after each run."""
-    bar = progress.add_task(title, total=len(jobs), completed=sum(job.is_done for job in jobs))
     missing = [job for job in jobs if not job.is_done]
-    for job in run_jobs(work, missing, study.options.workers or default_workers()):
+    bar = progress.add_task("frozen layers, learning rates, runs", total=len(jobs), completed=len(jobs) - len(missing))
+    for job in run_jobs(work, missing, study.options.workers or default_workers(), lambda job: job.needs):
         progress.advance(bar)
         logger.info("%s is done", job)
         clock.save()

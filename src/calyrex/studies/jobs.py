@@ -45,6 +45,11 @@ class Fill:
         contenders = [contender for contender in self.study.contenders if contender.is_trained]
         return all(Run(self.study, one, seed).is_done for one in contenders for seed in self.study.seeds_of(one))
 
+    @property
+    def needs(self) -> list["Fill | Trial"]:
+        """What must be done before: nothing."""
+        return []
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -61,6 +66,11 @@ class Trial:
     def is_done(self) -> bool:
         """Whether its result is on disk."""
         return self.study.trial_file(self.contender, self.learning_rate).exists()
+
+    @property
+    def needs(self) -> list["Fill | Trial"]:
+        """What must be done before: the frozen layers, where it leaves any alone."""
+        return [] if self.study.last_frozen_layer(self.contender) is None else [Fill(self.study)]
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,15 @@ class Run:
             return False
         samples = [folder / PLAIN / "samples" / f"{task}.jsonl" for task in self.study.num_cases]
         return (folder / DONE).exists() and all(path.exists() for path in samples)
+
+    @property
+    def needs(self) -> list["Fill | Trial"]:
+        """What must be done before: the search of its learning rate, and what that needs."""
+        if not self.contender.is_trained:
+            return []
+        searched = self.study.searched(self.contender)
+        trials = [Trial(self.study, searched, rate) for rate in self.study.learning_rates]
+        return [*trials[0].needs, *trials]
 
     @property
     def is_trained_as_chosen(self) -> bool:

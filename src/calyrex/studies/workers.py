@@ -10,8 +10,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import TypeVar
@@ -33,29 +32,40 @@ def default_workers() -> int:
     return max(1, min(_MAX_WORKERS, _num_cores()))
 
 
-def run_jobs(work: Callable[[Job], None], jobs: Sequence[Job], num_workers: int) -> Iterator[Job]:
+def run_jobs(
+    work: Callable[[Job], None],
+    jobs: Sequence[Job],
+    num_workers: int,
+    needs: Callable[[Job], Collection[Job]] = lambda _job: (),
+) -> Iterator[Job]:
     """Run jobs, so many at a time, and yield each when it is done.
 
     Args:
         work: a function of a module, called with a job in a process of its own.
-        jobs: picklable, started in this order.
+        jobs: picklable; of those that are ready the first is started first.
         num_workers: how many run at a time; the cores are shared out among them.
+        needs: the jobs that must be done before a job begins; those that are not among ``jobs`` count as done.
 
     Raises:
         CalyrexError: a job's process was killed; the others are stopped.
+        ValueError: jobs wait for each other.
         Exception: what a job raised, with its traceback as a note; the others are stopped.
     """
     threads = max(1, _num_cores() // num_workers)
-    waiting = deque(jobs)
+    waiting = list(jobs)
     running: dict[Connection, tuple[SpawnProcess, Job]] = {}
     try:
         while waiting or running:
-            while waiting and len(running) < num_workers:
-                job = waiting.popleft()
+            undone = [*waiting, *(job for _process, job in running.values())]
+            ready = [job for job in waiting if not any(needed in undone for needed in needs(job))]
+            for job in ready[: num_workers - len(running)]:
+                waiting.remove(job)
                 outcome, process = _start(work, job, threads)
                 running[outcome] = process, job
-            ready = wait(list(running))
-            for outcome in [one for one in running if one in ready]:
+            if not running:
+                raise ValueError(f"jobs that wait for each other: {', '.join(map(str, waiting))}")
+            ended = wait(list(running))
+            for outcome in [one for one in running if one in ended]:
                 _raise_from(outcome)
                 process, job = running.pop(outcome)
                 process.join()
