@@ -38,7 +38,7 @@ ORDER = (
         "models",
     ),
     *("generation", "data", "training", "benchmarks", "studies", "report"),
-    *("evaluation", "comparison", "serve", "chat", "demo", "cli", "__main__"),
+    *("evaluation", "comparison", "ablation", "serve", "chat", "demo", "cli", "__main__"),
 )
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 50

@@ -5,7 +5,7 @@ from torch import nn
 
 from calyrex.base import base_sizes
 from calyrex.config import CalyrexConfig
-from calyrex.studies.budget import added_flops_per_token, count_trainable, size_contender, solve
+from calyrex.studies.budget import added_flops_per_token, count_trainable, fit_blocks, size_contender, solve
 from calyrex.studies.contenders import attach, make_config, parse_contender
 from tiny import tiny_base
 
@@ -89,3 +89,40 @@ def test_blocks_add_their_maps_and_their_attention_to_the_system_tokens() -> Non
     maps = tokens * (2 * 32 * width + 3 * 32 * 40) + system * 2 * 32 * key_width
     attention = 2 * tokens * system * width
     assert added == 2 * 2 * (maps + attention) / tokens
+
+
+@pytest.mark.parametrize(
+    ("placement", "budget"), [([1, 2, 3, 4], 6_000), ([1, 2, 3, 4], 30_000), ([4], 30_000), ([2, 4], 12_345)]
+)
+def test_blocks_are_narrowed_or_widened_to_the_budget(placement: list[int], budget: int) -> None:
+    base = tiny_base()
+    contender = parse_contender(f"calyrex:placement={','.join(map(str, placement))}")
+
+    sized = size_contender(contender, base, BLOCKS, budget, is_equal=True)
+
+    step = 3 * base.config.hidden_size * len(placement)  # one more column in the feed-forward of each block
+    assert abs(sized.trainable_parameters - budget) <= step / 2
+    assert sized.layers == placement
+
+
+def test_blocks_keep_all_heads_while_the_feed_forward_keeps_a_sixteenth_of_the_hidden_size() -> None:
+    base = tiny_base()
+    sizes = base_sizes(base)
+    whole = fit_blocks(CalyrexConfig(placement=[1, 2, 3, 4]), base, 40_000)
+    narrow = fit_blocks(CalyrexConfig(placement=[1, 2, 3, 4]), base, 9_000)
+
+    assert (whole.num_heads, whole.num_key_value_heads) == (
+        sizes["num_attention_heads"],
+        sizes["num_key_value_heads"],
+    )
+    assert narrow.num_heads is not None and narrow.num_heads < sizes["num_attention_heads"]
+    assert narrow.intermediate_size is not None and 16 * narrow.intermediate_size >= sizes["hidden_size"]
+
+
+def test_a_width_that_the_user_has_set_stays() -> None:
+    contender = parse_contender("calyrex:placement=4:intermediate_size=24")
+
+    config = size_contender(contender, tiny_base(), BLOCKS, 30_000, is_equal=True).config
+
+    assert isinstance(config, CalyrexConfig)
+    assert config.intermediate_size == 24

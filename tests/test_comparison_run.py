@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from calyrex import comparison
 from calyrex.cli import main
 from calyrex.errors import CalyrexError
-from calyrex.studies import jobs
+from calyrex.studies import jobs, running
 from calyrex.studies.comparing import Runs, build_document, collect_samples, read_runs
 from calyrex.studies.evaluating import held_out_cases
 from calyrex.studies.jobs import Fill, Run, Trial, work
@@ -88,7 +88,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     study = Study(options(folder))
     study.folder.mkdir()
     prepare(study)
-    for job in comparison.list_jobs(study):
+    for job in running.list_jobs(study):
         work(job)
     yield folder
     if earlier is None:
@@ -215,7 +215,7 @@ def test_samples_hold_all_answers_and_whether_they_passed(study: Study) -> None:
 
 
 def test_done_jobs_are_known_and_the_prompts_of_all_are_shared(study: Study) -> None:
-    found = comparison.list_jobs(study)
+    found = running.list_jobs(study)
 
     assert all(job.is_done for job in found)
     assert isinstance(found[0], Fill)
@@ -227,7 +227,7 @@ def test_done_jobs_are_known_and_the_prompts_of_all_are_shared(study: Study) -> 
 def test_contenders_join_a_study_that_is_done(folder: Path) -> None:
     grown = Study(options(folder, contenders=[*CONTENDERS, "lora_late", "parallel_mlp:shuffled"]))
     prepare(grown)
-    missing = [job for job in comparison.list_jobs(grown) if not job.is_done]
+    missing = [job for job in running.list_jobs(grown) if not job.is_done]
 
     for job in missing:
         work(job)
@@ -371,7 +371,7 @@ def test_the_command_line_shows_a_finished_study_without_running_anything(
     config = folder / "study.yaml"
     values = {name: value for name, value in vars(options(folder)).items() if value is not None}
     config.write_text(yaml.safe_dump({k: str(v) if isinstance(v, Path) else v for k, v in values.items()}))
-    monkeypatch.setattr(comparison, "run_jobs", refuse)
+    monkeypatch.setattr(running, "run_jobs", refuse)
 
     code = main(["compare", str(config)])
 

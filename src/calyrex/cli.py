@@ -15,7 +15,7 @@ from calyrex import __version__
 from calyrex.errors import CalyrexError
 from calyrex.flags import Parser, add_flags, build_options, refuse_unknown
 from calyrex.options import ChatOptions, DemoOptions, EvalOptions, TrainOptions
-from calyrex.studies.options import CompareOptions
+from calyrex.studies.options import AblateOptions, CompareOptions
 
 _CANNOT_WRITE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES),
@@ -53,6 +53,7 @@ VERBS = {
     "train": Verb(TrainOptions, "calyrex.training.sft:train"),
     "eval": Verb(EvalOptions, "calyrex.evaluation:evaluate", extra="eval"),
     "compare": Verb(CompareOptions, "calyrex.comparison:compare", extra="studies", takes_file=True),
+    "ablate": Verb(AblateOptions, "calyrex.ablation:ablate", extra="studies", takes_file=True),
     "chat": Verb(ChatOptions, "calyrex.chat:run"),
 }
 

@@ -1,39 +1,20 @@
 """``calyrex compare``: contenders on equal terms, and who keeps the system prompt best."""
 
 import json
-import logging
-import shutil
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 
-from calyrex.benchmarks.evaluating import require_data
-from calyrex.benchmarks.source import Source
-from calyrex.errors import CalyrexError
-from calyrex.flags import save_options
-from calyrex.report.comparison import write_comparison
+from calyrex.report.comparison import PAGE, TABLE, write_comparison
+from calyrex.studies.checks import check
 from calyrex.studies.comparing import build_document, collect_samples, read_runs
-from calyrex.studies.jobs import Fill, Run, Trial, work
-from calyrex.studies.measures import HELD_OUT
 from calyrex.studies.options import CompareOptions
-from calyrex.studies.preparing import forget_preparation, prepare
-from calyrex.studies.study import PROMPTS, Study, read_json, write_json
-from calyrex.studies.workers import default_workers, run_jobs
-from calyrex.training.folder import fingerprint_files, locked, versions
-from calyrex.training.progress import make_progress
+from calyrex.studies.running import OPTIONS, run_study
+from calyrex.studies.study import Study, read_json, write_json
+from calyrex.studies.verdict import write_verdict
 
-logger = logging.getLogger(__name__)
-Job = Fill | Trial | Run
-
-_RECORD = "study.json"
-_OPTIONS = "options.yaml"
-_FREE = ("output_dir", "contenders", "seeds", "workers")
-"""Options that may change between two starts: more contenders and seeds join those that are done, and more tasks."""
+DOCUMENT, SAMPLES = "comparison.json", "samples.jsonl"
 
 
 def compare(options: CompareOptions) -> Path:
@@ -46,107 +27,32 @@ def compare(options: CompareOptions) -> Path:
         CalyrexError: options do not fit, data are missing, the folder holds another study, or a job failed.
     """
     study = Study(options)
-    jobs = list_jobs(study)
-    tasks = [task for task in study.num_cases if task != HELD_OUT]
-    if not all(job.is_done for job in jobs):
-        require_data(tasks, Source(options.data_dir, options.seed))
-    study.folder.mkdir(parents=True, exist_ok=True)
-    with locked(study.folder), make_progress() as progress:
-        clock = _Clock(study.folder / _RECORD, _read_record(study))
-        if not clock.path.exists():
-            forget_preparation(study)  # of a start that was refused; the options may be others now
-        prepare(study)
-        save_options(options, study.folder / _OPTIONS)
-        clock.save()
-        _run(study, jobs, progress, clock)
-        document = _write(study, clock)
-        shutil.rmtree(study.folder / PROMPTS, ignore_errors=True)
-    _print(Console(), study, document)
+    run_study(study, options, lambda seconds: _write(study, seconds))
+    print_verdict(study.folder / DOCUMENT)
     return study.folder
 
 
-@dataclass
-class _Clock:
-    """The record of a study, with the wall time of all its starts."""
-
-    path: Path
-    record: dict[str, Any]
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all starts so far."""
-        return float(self.record["seconds"]) + time.monotonic() - self.started
-
-    def save(self) -> None:
-        """Write the record with the time so far."""
-        write_json(self.path, {**self.record, "seconds": round(self.seconds, 1)})
-
-
-def _read_record(study: Study) -> dict[str, Any]:
-    """Return the record of this study, its earlier starts counted.
-
-    Raises:
-        CalyrexError: the folder holds another study.
-    """
-    options = json.loads(json.dumps(vars(study.options), default=str))
-    files = fingerprint_files(study.options.data) if study.options.data else []
-    record = {"options": options, "data": files, "versions": versions(), "seconds": 0.0}
-    path = study.folder / _RECORD
-    if not path.exists():
-        return record
-    try:
-        earlier = read_json(path)
-        before, seconds = earlier["options"], float(earlier["seconds"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CalyrexError(f"{path} is damaged: delete it to go on with the runs beside it") from error
-    changed = [f"{name} {before.get(name)} -> {options[name]}" for name in options if before.get(name) != options[name]]
-    free = (*_FREE, "tasks") if before.get("tasks") and set(before["tasks"]) <= set(options["tasks"] or ()) else _FREE
-    changed = [text for text in changed if text.split()[0] not in free]
-    if changed:
-        raise CalyrexError(f"{study.folder} holds another study ({', '.join(changed)}); choose another output_dir")
-    if earlier.get("data") != files:
-        raise CalyrexError(f"{study.options.data} has changed since the study began; choose another output_dir")
-    return {**record, "seconds": seconds}
-
-
-def list_jobs(study: Study) -> list[Job]:
-    """Return the jobs of a study, longest first: LoRA on all layers has no frozen part to take from the store."""
-    contenders = sorted(study.contenders, key=lambda contender: contender.method != "lora")
-    searched = {one.name: one for one in map(study.searched, contenders) if one.is_trained}.values()
-    trials = [Trial(study, contender, rate) for contender in searched for rate in study.learning_rates]
-    runs = [Run(study, contender, seed) for contender in contenders for seed in study.seeds_of(contender)]
-    return [Fill(study), *trials, *runs]
-
-
-def _run(study: Study, jobs: Sequence[Job], progress: Progress, clock: _Clock) -> None:
-    """Run the jobs that are not done yet, and bring the tables up to date after each run."""
-    missing = [job for job in jobs if not job.is_done]
-    bar = progress.add_task("frozen layers, learning rates, runs", total=len(jobs), completed=len(jobs) - len(missing))
-    for job in run_jobs(work, missing, study.options.workers or default_workers(), lambda job: job.needs):
-        progress.advance(bar)
-        logger.info("%s is done", job)
-        clock.save()
-        if isinstance(job, Run):
-            _write(study, clock)
-
-
-def _write(study: Study, clock: _Clock) -> dict[str, Any]:
+def _write(study: Study, seconds: float) -> None:
     """Write document, samples, tables and page of what is done so far."""
-    clock.save()
-    command = f"calyrex compare {study.folder / _OPTIONS}"
     runs = read_runs(study)
-    document = build_document(study, runs, command=command, seconds=clock.seconds)
-    samples = list(collect_samples(runs))
-    write_json(study.folder / "comparison.json", document)
+    document = build_document(study, runs, command=f"calyrex compare {study.folder / OPTIONS}", seconds=seconds)
+    document["checks"] = list(check(document))
+    document["verdict"] = write_verdict(document)
+    publish(study.folder / DOCUMENT, document, list(collect_samples(runs)))
+
+
+def publish(path: Path, document: dict[str, Any], samples: list[dict[str, Any]]) -> None:
+    """Write the document of a study to a file, and samples, tables and page beside it."""
+    write_json(path, document)
     lines = (json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples)
-    (study.folder / "samples.jsonl").write_text("".join(lines), encoding="utf-8")
-    write_comparison(study.folder, document, samples)
-    return document
+    path.with_name(SAMPLES).write_text("".join(lines), encoding="utf-8")
+    write_comparison(path.parent, document, samples)
 
 
-def _print(console: Console, study: Study, document: dict[str, Any]) -> None:
-    for sentence in document["verdict"]:
+def print_verdict(path: Path) -> None:
+    """Print the verdict of a study's document, and where the rest lies."""
+    console = Console()
+    for sentence in read_json(path)["verdict"]:
         console.print(sentence, soft_wrap=True, markup=False, highlight=False)
-    console.print(f"report   {study.folder / 'report.html'}", soft_wrap=True)
-    console.print(f"tables   {study.folder / 'table.md'}", soft_wrap=True)
+    console.print(f"report   {path.with_name(PAGE)}", soft_wrap=True)
+    console.print(f"tables   {path.with_name(TABLE)}", soft_wrap=True)

@@ -66,9 +66,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_options(options_class: type) -> list[Option]:
-    """Read the options of a dataclass off its fields and the ``Attributes`` of its docstring."""
+    """Read the options of a dataclass off its fields and the ``Attributes`` of its docstring and of those above it."""
     kinds = typing.get_type_hints(options_class)
-    helps = _attribute_texts(inspect.getdoc(options_class) or "")
+    helps: dict[str, str] = {}
+    for declaring in reversed(options_class.__mro__):
+        helps |= _attribute_texts(inspect.cleandoc(declaring.__doc__ or ""))
     return [
         Option(field.name, kinds[field.name], field.default, helps.get(field.name, ""))
         for field in dataclasses.fields(options_class)

@@ -1,4 +1,4 @@
-"""The report of ``calyrex compare``: one page that needs no network, and the same tables as Markdown."""
+"""The report of ``calyrex compare`` and ``calyrex ablate``: one offline page, and the same tables as Markdown."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ from calyrex.report.comparison_markdown import render_table
 from calyrex.report.comparison_samples import collect_samples
 from calyrex.report.page import render_page
 from calyrex.report.plain import make_visible
+from calyrex.studies.measures import OBEYED
 
 PAGE, TABLE = "report.html", "table.md"
 
@@ -20,6 +21,7 @@ class _Figures(NamedTuple):
     differences: list[Any]
     trade: Any
     losses: list[Any]
+    placements: list[Any]
     are_missing: bool
 
 
@@ -43,6 +45,7 @@ def _render(document: rows.Document, samples: Sequence[Mapping[str, Any]]) -> st
     ]
     values = {
         "run": document.get("run") or {},
+        "verb": _verb(document),
         "verdict": rows.list_of(document, "verdict"),
         "checks": rows.list_of(document, "checks"),
         "contenders": rows.list_of(document, "contenders"),
@@ -60,16 +63,28 @@ def _render(document: rows.Document, samples: Sequence[Mapping[str, Any]]) -> st
     return render_page("comparison", values, filters)
 
 
+def _verb(document: rows.Document) -> str:
+    """Return the verb that made the document, from its command."""
+    command = str((document.get("run") or {}).get("command") or "")
+    return "ablate" if command.startswith("calyrex ablate") else "compare"
+
+
 def _draw(document: rows.Document) -> _Figures:
     """Draw the figures; a page without them is better than none after hours of training."""
     try:
         from calyrex.report import figures
+        from calyrex.report.placement_figures import draw_placements
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        return _Figures([], None, [], are_missing=True)
+        return _Figures([], None, [], [], are_missing=True)
+    obeyed = next((one for one in rows.list_of(document, "measures") if one.get("name") == OBEYED), None)
     return _Figures(
-        figures.draw_differences(document), figures.draw_trade(document), figures.draw_losses(document), False
+        figures.draw_differences(document),
+        figures.draw_trade(document),
+        figures.draw_losses(document),
+        draw_placements(document, obeyed),
+        are_missing=False,
     )
 
 

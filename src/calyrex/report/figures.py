@@ -130,7 +130,7 @@ def draw_trade(document: rows.Document) -> Panel | None:
         figure = Figure(figsize=(7.4, 5.4))
         axes = figure.add_axes((0.1, 0.11, 0.88, 0.87))
         for name, (x, y) in points.items():
-            color, marker = _look(places.index(name))
+            color, marker = look(places.index(name))
             axes.plot(x, y, marker, color=color, markersize=9, zorder=3)
         axes.set_xlabel(_axis_label(across, groups[across]))
         axes.set_ylabel(_axis_label(up, groups[up]))
@@ -219,7 +219,7 @@ def _curve(log: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     return [(sum(step for step, _ in part) / len(part), sum(loss for _, loss in part) / len(part)) for part in parts]
 
 
-def _look(place: int) -> tuple[str, str]:
+def look(place: int) -> tuple[str, str]:
     """Return the colour and the marker of a contender, which no other has together."""
     return svg.SERIES[place % len(svg.SERIES)], _MARKERS[place % len(_MARKERS)]
 

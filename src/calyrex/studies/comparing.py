@@ -4,20 +4,19 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calyrex.studies.checks import check
 from calyrex.studies.contenders import REFERENCE, Contender
 from calyrex.studies.evaluating import PLAIN, WITH_SYSTEM
 from calyrex.studies.jobs import DONE, TRAINING
 from calyrex.studies.measures import MEASURES, Measure, Sample, shown_facts
 from calyrex.studies.statistics import holm, mean_over_seeds, paired_difference
 from calyrex.studies.study import DATA, SIZES, Study, read_json
-from calyrex.studies.verdict import write_verdict
 from calyrex.training.folder import find_commit, versions
 
 SIGNIFICANT = 0.05
@@ -28,7 +27,9 @@ Runs = dict[str, dict[int, dict[str, dict[str, Sample]]]]
 """By contender and seed, the samples of each task by their ids."""
 
 
-def build_document(study: Study, runs: Runs, *, command: str, seconds: float) -> dict[str, Any]:
+def build_document(
+    study: Study, runs: Runs, *, command: str, seconds: float, all_pairs: str | None = None
+) -> dict[str, Any]:
     """Put together what the runs have measured so far.
 
     Args:
@@ -36,14 +37,19 @@ def build_document(study: Study, runs: Runs, *, command: str, seconds: float) ->
         runs: what ``read_runs`` has read.
         command: the command line that runs it.
         seconds: wall time of all starts so far.
+        all_pairs: name of the measure on which every contender is compared with every other.
 
     Returns:
-        The content of ``comparison.json``.
+        The content of ``comparison.json``, without verdict and checks.
     """
     sizes = read_json(study.folder / SIZES)
-    measures = [_measure(measure, runs) for measure in MEASURES if _is_measured(measure, runs)]
+    measures = [
+        _measure(measure, runs, is_for_all=measure.name == all_pairs)
+        for measure in MEASURES
+        if _is_measured(measure, runs)
+    ]
     _correct(measures)
-    document: dict[str, Any] = {
+    return {
         "run": {
             "command": command,
             "versions": versions(),
@@ -58,19 +64,16 @@ def build_document(study: Study, runs: Runs, *, command: str, seconds: float) ->
         "contenders": [_describe(study, one, sizes["contenders"], list(runs[one.name])) for one in study.contenders],
         "measures": measures,
     }
-    document["checks"] = list(check(document))
-    document["verdict"] = write_verdict(document)
-    return document
 
 
 def collect_samples(runs: Runs) -> Iterator[dict[str, Any]]:
     """Yield every test case with the answers of all contenders and whether they passed."""
     first_of_task = {measure.task: measure for measure in reversed(MEASURES)}
-    references = list(runs[REFERENCE].values())
-    for task in (task for task in first_of_task if any(task in run for run in references)):
+    every = [run for own in runs.values() for run in own.values()]
+    for task in (task for task in first_of_task if any(task in run for run in every)):
         verdict = first_of_task[task].verdict
         flips = not first_of_task[task].higher_is_better
-        for case in references[0].get(task, {}).values():
+        for case in next(run[task] for run in every if task in run).values():
             answers: dict[str, list[str]] = {}
             passed: dict[str, list[bool | None]] = {}
             for name, own in runs.items():
@@ -111,7 +114,7 @@ def _is_measured(measure: Measure, runs: Runs) -> bool:
     return any(measure.task in run for own in runs.values() for run in own.values())
 
 
-def _measure(measure: Measure, all_runs: Runs) -> dict[str, Any]:
+def _measure(measure: Measure, all_runs: Runs, *, is_for_all: bool) -> dict[str, Any]:
     """Return a measure's values and its differences, p-values not yet corrected."""
     runs = {name: [run[measure.task] for run in own.values() if measure.task in run] for name, own in all_runs.items()}
     runs = {name: own for name, own in runs.items() if own}
@@ -137,7 +140,7 @@ def _measure(measure: Measure, all_runs: Runs) -> dict[str, Any]:
         },
         "differences": [
             {"first": first, "second": second, **paired_difference(values[first], values[second], clusters)._asdict()}
-            for first, second in _pairs(measure, values)
+            for first, second in (combinations(values, 2) if is_for_all else _pairs(measure, values))
         ],
     }
 

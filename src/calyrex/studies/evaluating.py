@@ -67,13 +67,15 @@ def evaluate_run(study: Study, contender: Contender, folder: Path) -> None:
 def _find_prefill(study: Study, contender: Contender, local: LocalModel) -> Prefill | None:
     """Return what fills caches from prompts that all share; None for a contender that changes or repeats prompts."""
     frozen = {one.name: study.last_frozen_layer(one) for one in study.contenders if one.is_trained}
-    shared = [layer for layer in frozen.values() if layer is not None]
-    if not shared or (contender.method != "base" and frozen.get(contender.name) is None):
+    depths = [depth for depth in frozen.values() if depth is not None]
+    # The base leaves all layers alone, and shares with those that most others leave alone.
+    depth = max(depths, key=depths.count, default=None) if contender.method == "base" else frozen.get(contender.name)
+    if depth is None:
         return None
     model = local.model
     base = hash_base(model) if isinstance(model, PeftModel) else hash_model(model)
     key = hashlib.sha256(f"{base} {versions()} {local.dtype}".encode()).hexdigest()[:16]
-    return FrozenPrompts(study.folder / PROMPTS, min(shared), key).prefill
+    return FrozenPrompts(study.folder / PROMPTS, depth, key).prefill
 
 
 def _evaluate(study: Study, subject: Subject, options: EvalOptions, tasks: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from calyrex.errors import CalyrexError
 from calyrex.models import load_base
 from calyrex.studies.budget import added_flops_per_token
-from calyrex.studies.contenders import REFERENCE, Contender, attach
+from calyrex.studies.contenders import Contender, attach
 from calyrex.studies.evaluating import PLAIN, WITH_SYSTEM, evaluate_run
 from calyrex.studies.study import Study, read_json, write_json
 from calyrex.training.activations import ActivationStore, fill_activations, last_frozen_layer, open_activations
@@ -70,7 +70,7 @@ class Trial:
     @property
     def needs(self) -> list["Fill | Trial"]:
         """What must be done before: the frozen layers, where it leaves any alone."""
-        return [] if self.study.last_frozen_layer(self.contender) is None else [Fill(self.study)]
+        return _needs_frozen(self.study, self.contender)
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,7 @@ class Run:
         """What must be done before: the search of its learning rate, and what that needs."""
         if not self.contender.is_trained:
             return []
-        searched = self.study.searched(self.contender)
-        trials = [Trial(self.study, searched, rate) for rate in self.study.learning_rates]
-        return [*trials[0].needs, *trials]
+        return [*_needs_frozen(self.study, self.contender), *list_trials(self.study, self.contender)]
 
     @property
     def is_trained_as_chosen(self) -> bool:
@@ -108,8 +106,19 @@ class Run:
         if not self.contender.is_trained:
             return True
         path = self.study.run_folder(self.contender, self.seed) / TRAINING
-        trained = path.exists() and bool(self.study.trials_of(self.contender))
-        return trained and bool(read_json(path)["learning_rate"] == self.study.learning_rate_of(self.contender))
+        if not path.exists() or not all(trial.is_done for trial in list_trials(self.study, self.contender)):
+            return False
+        return bool(read_json(path)["learning_rate"] == self.study.learning_rate_of(self.contender))
+
+
+def list_trials(study: Study, contender: Contender) -> list[Trial]:
+    """Return the trials that choose a trained contender's learning rate; none where there is only one rate."""
+    rates = study.learning_rates if len(study.learning_rates) > 1 else []
+    return [Trial(study, study.searched(contender), rate) for rate in rates]
+
+
+def _needs_frozen(study: Study, contender: Contender) -> list[Fill | Trial]:
+    return [] if study.last_frozen_layer(contender) is None else [Fill(study)]
 
 
 def work(job: Fill | Trial | Run) -> None:
@@ -138,12 +147,12 @@ def work(job: Fill | Trial | Run) -> None:
 
 def _fill(study: Study) -> None:
     contenders = [contender for contender in study.contenders if not contender.is_shuffled]
-    depths = {study.last_frozen_layer(contender) for contender in contenders if contender.is_trained}
-    layers = sorted(depth for depth in depths if depth is not None)
+    trained = [contender for contender in contenders if contender.is_trained]
+    layers = {depth: one for one in trained if (depth := study.last_frozen_layer(one)) is not None}
     if layers:
-        reference = next(contender for contender in contenders if contender.name == REFERENCE)
-        model = attach(reference, _load_base(study), study.config_of(reference), study.seeds[0])
-        for _ in fill_activations(model, study.open_rows(reference)[0], layers):
+        latest = layers[max(layers)]  # it leaves alone whatever any of the others does
+        model = attach(latest, _load_base(study), study.config_of(latest), study.seeds[0])
+        for _ in fill_activations(model, study.open_rows(latest)[0], sorted(layers)):
             pass
 
 
@@ -178,6 +187,8 @@ def _train(run: Run, folder: Path) -> None:
     try:
         log = train_blocks(model, rows, options, Progress(disable=True), store=_open_store(model, all_rows))
     except DivergedError as error:
+        if not list_trials(study, run.contender):
+            raise CalyrexError(f"{run}: learning rate {rate:g} diverges: give a lower one") from error
         trial = study.trial_file(study.searched(run.contender), rate)
         write_json(trial, {"learning_rate": rate, "loss": None})
         raise CalyrexError(

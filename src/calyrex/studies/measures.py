@@ -54,7 +54,11 @@ def _has_earlier_turns(sample: Sample) -> bool:
     return any(message["role"] == "assistant" for message in sample["messages"])
 
 
+OBEYED = "rules/obeyed"
+"""The share of all cases of the built-in rules whose answer keeps its rules."""
+
 MEASURES: tuple[Measure, ...] = (
+    Measure(OBEYED, "obeyed", "obedience", "obeyed"),
     Measure(
         "rules/clean", "obeyed, no attack", "obedience", "obeyed", lambda sample: not _has_attack(sample),
         is_headline=True,

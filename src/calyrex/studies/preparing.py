@@ -76,6 +76,7 @@ def _write_sizes(study: Study) -> None:
             "trainable_parameters": own.trainable_parameters if own else 0,
             "budget_difference": own.budget_difference if own else None,
             "last_frozen_layer": own.last_frozen_layer if own else None,
+            "layers": own.layers if own else [],
         }
         if own is not None:
             own.config.save_pretrained(str(study.file_of(contender)))

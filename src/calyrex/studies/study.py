@@ -113,8 +113,10 @@ class Study:
         """Return the learning rate with the lowest validation loss; a control takes that of its method.
 
         Raises:
-            CalyrexError: every rate diverged.
+            CalyrexError: every rate diverged, or none was tried yet.
         """
+        if len(self.learning_rates) == 1:
+            return self.learning_rates[0]
         losses = {trial["learning_rate"]: trial["loss"] for trial in self.trials_of(contender)}
         finite = {rate: loss for rate, loss in losses.items() if loss is not None}
         if not finite:
@@ -175,7 +177,9 @@ class Study:
             budget = count_trainable(base, self.blocks)
         except ValueError as error:
             raise CalyrexError(str(error)) from error
-        return budget, {c.name: size_contender(c, base, self.blocks, budget) for c in contenders if c.is_trained}
+        is_equal = self.options.equal_parameters
+        trained = [contender for contender in contenders if contender.is_trained]
+        return budget, {one.name: size_contender(one, base, self.blocks, budget, is_equal) for one in trained}
 
     def open_rows(self, contender: Contender) -> tuple[Dataset, Dataset, Dataset]:
         """Return all rows that a contender may meet, and of those the training and the validation rows."""
