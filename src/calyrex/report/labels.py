@@ -1,7 +1,8 @@
-"""Labels beside the points of a scatter plot, none over another."""
+"""Labels of a figure: beside the points of a scatter plot, none over another, and in two lines on an axis."""
 
 import itertools
 import math
+import textwrap
 import warnings
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ _DISTANCES = (11, 18, 28, 40, 54, 70, 90, 115, 145)
 """Directions in degrees and distances in pixels that are tried, the best first."""
 
 _MARKER, _GAP, _LEADER = 8.0, 3.0, 20.0
+_LABEL_LENGTH = 27
 
 
 def place_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> list[Bbox]:
@@ -51,6 +53,12 @@ def place_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> list
         boxes.append(box)
     axes.set(xlim=limits[0], ylim=limits[1])
     return boxes
+
+
+def wrap_label(label: str, length: int = _LABEL_LENGTH) -> str:
+    """Break a label into two lines where it is long; more is cut, the tables have it whole."""
+    lines = textwrap.wrap(svg.clean(label), length, max_lines=2, placeholder="…", break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def _find_place(spot: tuple[float, float], size: tuple[float, float], frame: Bbox, taken: Sequence[Bbox]) -> Bbox:
