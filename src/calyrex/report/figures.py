@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from calyrex.report import comparison_rows as rows
 from calyrex.report import svg
-from calyrex.report.labels import place_labels, wrap_label
+from calyrex.report.labels import label_rows, place_labels
 from calyrex.report.numbers import finite
 from calyrex.report.svg import Panel
 
@@ -77,14 +77,7 @@ def _draw_forest(
             axes.plot([interval.low, interval.high], [place, place], color=svg.ACCENT, linewidth=1.8)
             face = svg.ACCENT if interval.is_significant else svg.SURFACE
             axes.plot(interval.value, place, "o", color=svg.ACCENT, markerfacecolor=face, markersize=7.5)
-        axes.set_yticks(range(len(intervals)), [wrap_label(interval.label) for interval in intervals])
-        axes.set_ylim(len(intervals) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0, labelsize=10)
-        axes.spines["left"].set_visible(False)
-        axes.grid(axis="x")
-        axes.margins(x=0.06)
-        axes.locator_params(axis="x", nbins=6)
-        axes.set_xlabel(svg.clean(f"difference, {unit}"))
+        label_rows(axes, [interval.label for interval in intervals], f"difference, {unit}")
         spelled = (
             f"{entry.label} {entry.value:+.3g}{' (significant)' if entry.is_significant else ''}" for entry in intervals
         )

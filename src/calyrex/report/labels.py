@@ -55,10 +55,28 @@ def place_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> list
     return boxes
 
 
-def wrap_label(label: str, length: int = _LABEL_LENGTH) -> str:
+def wrap_label(label: str) -> str:
     """Break a label into two lines where it is long; more is cut, the tables have it whole."""
-    lines = textwrap.wrap(svg.clean(label), length, max_lines=2, placeholder="…", break_on_hyphens=False)
+    lines = textwrap.wrap(svg.clean(label), _LABEL_LENGTH, max_lines=2, placeholder="…", break_on_hyphens=False)
     return "\n".join(lines)
+
+
+def label_rows(axes: Axes, labels: Sequence[str], axis_label: str) -> None:
+    """Label the rows of a plot with one dot in each, the first on top, and its axis below."""
+    axes.set_yticks(range(len(labels)), [wrap_label(label) for label in labels])
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0, labelsize=10)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.margins(x=0.06)
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_xlabel(svg.clean(axis_label))
+
+
+def write_above(axes: Axes, text: str, place: float) -> None:
+    """Write a short text above a plot, in the middle over a place of its axis."""
+    across = axes.get_xaxis_transform()
+    axes.text(place, 1.02, svg.clean(text), transform=across, ha="center", va="bottom", fontsize=9.5)
 
 
 def _find_place(spot: tuple[float, float], size: tuple[float, float], frame: Bbox, taken: Sequence[Bbox]) -> Bbox:
