@@ -353,7 +353,7 @@ def test_axes_have_their_units() -> None:
     }
 
     assert {"cosine distance", "relative norm", "accuracy, %", "share of the effect, %"} <= texts
-    assert {"layer (0: embeddings)", "layer", "own part,", "selectivity,", "points"} <= texts
+    assert {"layer (0: embeddings)", "layer", "own part, points", "selectivity, points"} <= texts
 
 
 def test_legends_name_measure_control_chance_and_blocks() -> None:
@@ -387,6 +387,15 @@ def test_selectivity_is_accuracy_minus_that_of_the_control() -> None:
 
     assert [part.place for part in chart.parts] == [1, 2, 3]
     assert [part.value for part in chart.parts] == pytest.approx([0.15, 0.2, 0.7])
+
+
+def test_a_sentence_that_explains_two_measures_stands_once() -> None:
+    both = "It says where, not why."
+    entries = [
+        measure(name=f"shift/{name}/norm", unit="relative norm", explanation=f"Against {name}. {both}") for name in "ab"
+    ]
+
+    assert sections(document_of(*entries))[0].charts[0].explanations == ["Against a.", both, "Against b."]
 
 
 def test_no_part_is_made_up_where_a_layer_is_missing() -> None:
@@ -508,7 +517,9 @@ def test_a_long_map_is_drawn_in_part_and_says_so() -> None:
 
 
 def test_tokens_are_shown_on_one_line() -> None:
-    assert [spell_token(text) for text in (" the", "\n\n", "\t", "", ".\n")] == [" the", "↵↵", "⇥", "∅", ".↵"]
+    tokens = (" the", "\n\n", "\t", "", ".\n", " ", "  ")
+
+    assert [spell_token(token) for token in tokens] == [" the", "↵↵", "⇥", "∅", ".↵", "␣", "␣␣"]
 
 
 def act(page: str, script: str) -> str:

@@ -17,7 +17,7 @@ from calyrex.report.numbers import MISSING, finite, spell_interval, spell_value
 from calyrex.report.svg import Panel
 
 _BLOCK = Look(svg.INK, None, "^")
-_LEFT, _RIGHT, _ABOVE, _BELOW = 0.66, 0.1, 0.26, 0.52
+_LEFT, _RIGHT, _ABOVE, _BELOW = 0.74, 0.1, 0.26, 0.52
 """Margins of a panel in inches."""
 
 _PLOT_HEIGHT, _PARTS_HEIGHT, _GAP = 2.2, 0.95, 0.3
@@ -81,7 +81,7 @@ def _draw_lines(axes: Axes, chart: Chart) -> None:
     if chart.chance is not None:
         axes.axhline(to_shown(chart.chance, chart.unit), color=LEVEL.color, linestyle=LEVEL.line, linewidth=1.2)
     if chart.axis.startswith("accuracy"):
-        axes.set_ylim(0, 103)
+        axes.set_ylim(-3, 103)
     axes.locator_params(axis="y", nbins=6)
     axes.grid(axis="y")
     axes.set_ylabel(svg.clean(chart.axis))
@@ -91,9 +91,11 @@ def _draw_parts(axes: Axes, chart: Chart) -> None:
     axes.axhline(0, color=svg.MUTED, linewidth=0.9)
     places = [part.place for part in chart.parts]
     axes.bar(places, [to_shown(part.value, chart.unit) for part in chart.parts], width=0.72, color=svg.ACCENT)
+    if not any(part.value for part in chart.parts):
+        axes.set_ylim(-1, 1)
     axes.locator_params(axis="y", nbins=4)
     axes.grid(axis="y")
-    axes.set_ylabel(f"{chart.parts_label},\npoints", fontsize=9.5)
+    axes.set_ylabel(f"{chart.parts_label}, points", fontsize=9.5)
 
 
 def _mark_layers(document: Document, chart: Chart, top: Axes, bottom: Axes) -> None:

@@ -1,5 +1,6 @@
 """An analysis as charts over layers and rows of text, the same for figures, HTML and Markdown, also incomplete."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ _SECTIONS = {
 
 _OTHER = "Other measures"
 _MEASURED = "measured"
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _SHIFT, _PATCHING, _PROBE = "shift", "patching", "probe"
 
 
@@ -67,7 +69,7 @@ class Chart(NamedTuple):
         parts: of each layer, what it adds to the one before (patching) or its accuracy minus the control's (probes);
             empty for other measures.
         parts_label: what the parts are called.
-        explanations: sentences for a reader.
+        explanations: sentences for a reader, each once.
     """
 
     name: str
@@ -197,10 +199,11 @@ def _chart(kind: str, measures: Sequence[Mapping[str, Any]], name: str) -> Chart
     unit = SHARE if shown in (SHARE, "accuracy") else shown
     title = f"Shift, {shown}" if kind == _SHIFT else _capitalise(label_of(first))
     axis = "accuracy, %" if shown == "accuracy" else "share of the effect, %" if shown == SHARE else shown
-    explanations = dict.fromkeys(str(measure.get("explanation") or "") for measure in measures)
+    explanations = " ".join(str(measure.get("explanation") or "") for measure in measures)
+    sentences = list(dict.fromkeys(_SENTENCE_END.split(explanations.strip())))
     parts, parts_label = _parts(kind, curves)
     chance = numbers.finite(first.get("chance"))
-    return Chart(name, title, unit, axis, curves, chance, parts, parts_label, [text for text in explanations if text])
+    return Chart(name, title, unit, axis, curves, chance, parts, parts_label, sentences)
 
 
 def _capitalise(text: str) -> str:

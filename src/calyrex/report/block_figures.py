@@ -46,7 +46,7 @@ def draw_norms(norms: dict[str, list[Point]], exhibit: Exhibit) -> Panel:
     are_groups = len(blocks) <= _MAX_GROUPS
     with matplotlib.rc_context(svg.settings()):
         figure = Figure(figsize=(WIDTH, 3.0))
-        axes = figure.add_axes((0.13, 0.17, 0.85, 0.8))
+        axes = figure.add_axes((0.15, 0.17, 0.83, 0.8))
         for number, (points, look) in enumerate(zip(norms.values(), looks, strict=True)):
             if are_groups:
                 shift = _SPREAD * (number / max(len(norms) - 1, 1) - 0.5)
@@ -82,7 +82,7 @@ def draw_scale(points: Sequence[Point], exhibit: Exhibit) -> Panel:
     """Draw the log-probability of the obedient answer against the scale of the blocks."""
     with matplotlib.rc_context(svg.settings()):
         figure = Figure(figsize=(WIDTH, 3.0))
-        axes = figure.add_axes((0.15, 0.17, 0.83, 0.71))
+        axes = figure.add_axes((0.16, 0.17, 0.82, 0.71))
         for place, name in ((0, "base"), (1, "as trained")):
             axes.axvline(place, color=svg.INK, linewidth=1.1, linestyle=(0, (4, 3)))
             write_above(axes, name, place)

@@ -18,7 +18,7 @@ CLASSES = {
 
 _ALL_ON, _ALL_OFF = "none", "all"
 _MARKS = {"\n": "↵", "\t": "⇥", "\r": "␍"}
-_EMPTY = "∅"
+_EMPTY, _SPACE = "∅", "␣"
 
 
 class Off(NamedTuple):
@@ -103,7 +103,9 @@ def attention_maps(document: Document) -> list[AttentionMap]:
 
 
 def spell_token(text: str) -> str:
-    """Write a token on one line: marks for ends of lines and tabs, and one for a token without any text."""
+    """Write a token on one line: marks for ends of lines, tabs, spaces alone, and no text at all."""
+    if text and not text.strip(" "):
+        return _SPACE * len(text)
     return "".join(_MARKS.get(character, character) for character in text) or _EMPTY
 
 
