@@ -8,8 +8,8 @@ from calyrex.report import comparison_rows as rows
 from calyrex.report import numbers
 from calyrex.report.comparison_markdown import render_table
 from calyrex.report.comparison_samples import collect_samples
-from calyrex.report.page import render_page
-from calyrex.report.plain import make_visible
+from calyrex.report.page import has_matplotlib, render_page, write_whole
+from calyrex.report.plain import make_all_visible
 from calyrex.studies.measures import OBEYED
 
 PAGE, TABLE = "report.html", "table.md"
@@ -33,9 +33,9 @@ def write_comparison(folder: Path, document: Mapping[str, Any], samples: Sequenc
         document: what ``comparison.json`` holds; every list may be empty and every figure None.
         samples: what ``samples.jsonl`` holds, one entry for each case.
     """
-    document, samples = _visible(document), _visible(list(samples))
-    (folder / PAGE).write_text(_render(document, samples), encoding="utf-8")
-    (folder / TABLE).write_text(render_table(document), encoding="utf-8")
+    document, samples = make_all_visible(document), make_all_visible(list(samples))
+    write_whole(folder / PAGE, _render(document, samples))
+    write_whole(folder / TABLE, render_table(document))
 
 
 def _render(document: rows.Document, samples: Sequence[Mapping[str, Any]]) -> str:
@@ -71,13 +71,11 @@ def _verb(document: rows.Document) -> str:
 
 def _draw(document: rows.Document) -> _Figures:
     """Draw the figures; a page without them is better than none after hours of training."""
-    try:
-        from calyrex.report import figures
-        from calyrex.report.placement_figures import draw_placements
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
+    if not has_matplotlib():
         return _Figures([], None, [], [], are_missing=True)
+    from calyrex.report import figures
+    from calyrex.report.placement_figures import draw_placements
+
     obeyed = next((one for one in rows.list_of(document, "measures") if one.get("name") == OBEYED), None)
     return _Figures(
         figures.draw_differences(document),
@@ -86,14 +84,3 @@ def _draw(document: rows.Document) -> _Figures:
         draw_placements(document, obeyed),
         are_missing=False,
     )
-
-
-def _visible(value: Any) -> Any:
-    """Return a value of JSON in which every text, also a key, can be shown."""
-    if isinstance(value, str):
-        return make_visible(value)
-    if isinstance(value, Mapping):
-        return {make_visible(str(key)): _visible(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_visible(entry) for entry in value]
-    return value

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from calyrex.report import numbers
+from calyrex.report.facts import tabulate_facts
 
 Document = Mapping[str, Any]
 BETTER, WORSE = "better", "worse"
 GROUPS = ("obedience", "security", "utility", "forgetting")
 """Groups of measures, in the order in which they are shown; others follow."""
-
-_MAPPINGS = (("Options", "options"), ("Versions", "versions"))
 
 
 class Cell(NamedTuple):
@@ -231,16 +230,5 @@ def fact_tables(document: Document) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the facts of the run as captions with names and values."""
     run = document.get("run") or {}
     budget = run.get("budget")
-    facts = [
-        ("command", run.get("command")),
-        ("commit", run.get("commit")),
-        ("machine", run.get("machine")),
-        ("time", numbers.spell_seconds(run.get("seconds"))),
-        ("budget", None if budget is None else f"{numbers.spell_count(budget)} trainable parameters"),
-    ]
-    tables = [("Run", facts if run else []), *((title, list((run.get(key) or {}).items())) for title, key in _MAPPINGS)]
-    return [
-        (title, [(str(name), numbers.MISSING if value is None else str(value)) for name, value in table])
-        for title, table in tables
-        if table
-    ]
+    spelled = None if budget is None else f"{numbers.spell_count(budget)} trainable parameters"
+    return tabulate_facts(run, [("budget", spelled)])

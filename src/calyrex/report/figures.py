@@ -1,43 +1,28 @@
 """Figures of a comparison: differences with intervals, the trade between security and utility, losses."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calyrex.report import comparison_rows as rows
 from calyrex.report import svg
-from calyrex.report.labels import place_labels
+from calyrex.report.labels import label_rows, place_labels
 from calyrex.report.numbers import finite
+from calyrex.report.svg import Panel
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _WIDTH = 5.6
 """Width of a panel in inches; the page stretches it."""
 
-_LABEL_SHARE, _LABEL_LENGTH = 0.42, 27
+_LABEL_SHARE = 0.42
 _MAX_POINTS = 150
 """More points of a loss than this are averaged before they are drawn."""
 
 _LOG_RATIO = 30.0
 """Losses further apart than this are drawn on a logarithmic scale."""
-
-
-class Panel(NamedTuple):
-    """A figure and what stands above it.
-
-    Attributes:
-        title: what it shows.
-        note: how to read it, or what is missing from it.
-        svg: the drawing.
-    """
-
-    title: str
-    note: str
-    svg: Markup
 
 
 class _Interval(NamedTuple):
@@ -92,14 +77,7 @@ def _draw_forest(
             axes.plot([interval.low, interval.high], [place, place], color=svg.ACCENT, linewidth=1.8)
             face = svg.ACCENT if interval.is_significant else svg.SURFACE
             axes.plot(interval.value, place, "o", color=svg.ACCENT, markerfacecolor=face, markersize=7.5)
-        axes.set_yticks(range(len(intervals)), [_wrap(interval.label) for interval in intervals])
-        axes.set_ylim(len(intervals) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0, labelsize=10)
-        axes.spines["left"].set_visible(False)
-        axes.grid(axis="x")
-        axes.margins(x=0.06)
-        axes.locator_params(axis="x", nbins=6)
-        axes.set_xlabel(svg.clean(f"difference, {unit}"))
+        label_rows(axes, [interval.label for interval in intervals], f"difference, {unit}")
         spelled = (
             f"{entry.label} {entry.value:+.3g}{' (significant)' if entry.is_significant else ''}" for entry in intervals
         )
@@ -222,9 +200,3 @@ def _curve(log: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
 def look(place: int) -> tuple[str, str]:
     """Return the colour and the marker of a contender, which no other has together."""
     return svg.SERIES[place % len(svg.SERIES)], _MARKERS[place % len(_MARKERS)]
-
-
-def _wrap(label: str) -> str:
-    """Break a label into two lines where it is long; more is cut, the tables have it whole."""
-    lines = textwrap.wrap(svg.clean(label), _LABEL_LENGTH, max_lines=2, placeholder="…", break_on_hyphens=False)
-    return "\n".join(lines)

@@ -1,7 +1,8 @@
-"""Labels beside the points of a scatter plot, none over another."""
+"""Labels of a figure: beside the points of a scatter plot, none over another, and in two lines on an axis."""
 
 import itertools
 import math
+import textwrap
 import warnings
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ _DISTANCES = (11, 18, 28, 40, 54, 70, 90, 115, 145)
 """Directions in degrees and distances in pixels that are tried, the best first."""
 
 _MARKER, _GAP, _LEADER = 8.0, 3.0, 20.0
+_LABEL_LENGTH = 27
 
 
 def place_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> list[Bbox]:
@@ -51,6 +53,30 @@ def place_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> list
         boxes.append(box)
     axes.set(xlim=limits[0], ylim=limits[1])
     return boxes
+
+
+def wrap_label(label: str) -> str:
+    """Break a label into two lines where it is long; more is cut, the tables have it whole."""
+    lines = textwrap.wrap(svg.clean(label), _LABEL_LENGTH, max_lines=2, placeholder="…", break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def label_rows(axes: Axes, labels: Sequence[str], axis_label: str) -> None:
+    """Label the rows of a plot with one dot in each, the first on top, and its axis below."""
+    axes.set_yticks(range(len(labels)), [wrap_label(label) for label in labels])
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0, labelsize=10)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.margins(x=0.06)
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_xlabel(svg.clean(axis_label))
+
+
+def write_above(axes: Axes, text: str, place: float) -> None:
+    """Write a short text above a plot, in the middle over a place of its axis."""
+    across = axes.get_xaxis_transform()
+    axes.text(place, 1.02, svg.clean(text), transform=across, ha="center", va="bottom", fontsize=9.5)
 
 
 def _find_place(spot: tuple[float, float], size: tuple[float, float], frame: Bbox, taken: Sequence[Bbox]) -> Bbox:

@@ -17,20 +17,20 @@ def finite(value: object) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def spell_value(value: object, unit: str) -> str:
-    """Write a figure: a share of 0 .. 1 in percent, all else with three digits and its unit."""
+def spell_value(value: object, unit: str, digits: int = 3) -> str:
+    """Write a figure: a share of 0 .. 1 in percent, all else with three digits, or others, and its unit."""
     number = finite(value)
     if number is None:
         return MISSING
-    return f"{_decimal(100 * number, 1)} %" if unit == _SHARE else f"{_decimal(number, 3)} {unit}".rstrip()
+    return f"{_decimal(100 * number, 1)} %" if unit == _SHARE else f"{_decimal(number, digits)} {unit}".rstrip()
 
 
-def spell_interval(low: object, high: object, unit: str) -> str:
+def spell_interval(low: object, high: object, unit: str, digits: int = 3) -> str:
     """Write a 95 % interval without its unit, ``[33.0-50.1]`` with an en dash; nothing where an end is missing."""
     ends = finite(low), finite(high)
     if ends[0] is None or ends[1] is None:
         return ""
-    first, second = (_plain(end, unit) for end in ends if end is not None)
+    first, second = (_plain(end, unit, digits) for end in ends if end is not None)
     return f"[{first} to {second}]" if _MINUS in first + second else f"[{first}\u2013{second}]"
 
 
@@ -107,8 +107,8 @@ def spell_seconds(value: object) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _plain(number: float, unit: str) -> str:
-    return _decimal(100 * number, 1) if unit == _SHARE else _decimal(number, 3)
+def _plain(number: float, unit: str, digits: int = 3) -> str:
+    return _decimal(100 * number, 1) if unit == _SHARE else _decimal(number, digits)
 
 
 def _signed(number: float, unit: str) -> str:

@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import importlib.resources
+import importlib.util
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -29,6 +31,18 @@ def render_page(name: str, values: Mapping[str, Any], filters: Mapping[str, Call
     return environment.get_template(f"{name}.html").render(
         {**values, "style": style, "script": script, "policy": _policy(style, script)}
     )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all; an older one is replaced."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def has_matplotlib() -> bool:
+    """Say whether figures can be drawn."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def _environment() -> Environment:

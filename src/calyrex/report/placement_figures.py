@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from calyrex.report import comparison_rows as rows
 from calyrex.report import svg
-from calyrex.report.figures import Panel, look
+from calyrex.report.figures import look
 from calyrex.report.labels import place_labels
 from calyrex.report.numbers import finite
 
@@ -26,7 +26,7 @@ class _Placement(NamedTuple):
     size: float
 
 
-def draw_placements(document: rows.Document, measure: Mapping[str, Any] | None) -> list[Panel]:
+def draw_placements(document: rows.Document, measure: Mapping[str, Any] | None) -> list[svg.Panel]:
     """Draw a measure against the depth of the blocks, and its gain over the base against their parameters.
 
     Args:
@@ -57,7 +57,7 @@ def _read(document: rows.Document, measure: Mapping[str, Any]) -> Any:
             yield _Placement(rows.label_of(entry), layers, 100 * value, 100 * low, 100 * high, size / 1e6)
 
 
-def _draw_depth(placements: Sequence[_Placement], base: float | None) -> Panel:
+def _draw_depth(placements: Sequence[_Placement], base: float | None) -> svg.Panel:
     with matplotlib.rc_context(svg.settings()):
         figure = Figure(figsize=(7.4, 4.6))
         axes = figure.add_axes((0.09, 0.13, 0.89, 0.85))
@@ -78,10 +78,10 @@ def _draw_depth(placements: Sequence[_Placement], base: float | None) -> Panel:
         spelled = "; ".join(f"{one.label} {one.value:.1f}" for one in placements)
         note = "each marker is a block; upright lines: 95 % intervals" + ("" if base is None else "; dashed: the base")
         drawing = svg.to_svg(figure, "depth", f"Obeyed in percent by placement: {spelled}")
-        return Panel("Obedience against depth", note, drawing)
+        return svg.Panel("Obedience against depth", note, drawing)
 
 
-def _draw_sizes(placements: Sequence[_Placement], base: float) -> Panel:
+def _draw_sizes(placements: Sequence[_Placement], base: float) -> svg.Panel:
     """Draw gain against size, and the line of those that no other beats at their size or below."""
     front: list[_Placement] = []
     for placement in sorted(placements, key=lambda one: (one.size, -one.value)):
@@ -106,4 +106,4 @@ def _draw_sizes(placements: Sequence[_Placement], base: float) -> Panel:
         spelled = "; ".join(f"{one.label} {one.value - base:+.1f} for {one.size:.2f} million" for one in placements)
         note = "the line joins those that no other beats with as many parameters or fewer"
         drawing = svg.to_svg(figure, "sizes", f"Gain in points against trainable parameters: {spelled}")
-        return Panel("Gain against size", note, drawing)
+        return svg.Panel("Gain against size", note, drawing)

@@ -3,6 +3,8 @@
 import io
 import re
 import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import matplotlib
@@ -32,6 +34,22 @@ _SETTINGS = {
 }
 _NOT_XML = re.compile("[\ufffe\uffff]")
 _SIZE = re.compile(r"([\d.]+)px")
+
+
+class Panel(NamedTuple):
+    """A figure and what stands around it.
+
+    Attributes:
+        title: what it shows.
+        note: how to read it, or what is missing from it.
+        svg: the drawing.
+        legend: a sample and what it stands for, each.
+    """
+
+    title: str
+    note: str
+    svg: Markup
+    legend: Sequence[tuple[Markup, str]] = ()
 
 
 def settings() -> matplotlib.RcParams:
