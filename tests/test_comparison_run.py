@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -391,6 +392,28 @@ def test_a_folder_of_another_study_is_refused(folder: Path) -> None:
         comparison.compare(options(folder, num_rules=7))
 
     assert "num_rules 6 -> 7" in message_of(error)
+
+
+def test_learning_rates_may_join_a_study_but_not_leave_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+
+    def note(_work: object, found: list[Any], _workers: int, _needs: object) -> Iterator[object]:
+        begun.extend(found)
+        return iter(())
+
+    comparison.compare(options(folder))
+    copied = shutil.copytree(folder / "study", tmp_path / "study")
+    monkeypatch.setattr(running, "run_jobs", note)
+
+    comparison.compare(options(folder, output_dir=copied, learning_rates=[1e-3, 1e-2, 3e-3]))
+
+    assert {job.learning_rate for job in begun if isinstance(job, Trial)} == {3e-3}
+    assert {job.contender.name for job in begun if isinstance(job, Run)} == {*SEVERAL, "calyrex:shuffled"}
+    with pytest.raises(CalyrexError) as error:
+        comparison.compare(options(folder, output_dir=copied, learning_rates=[1e-3]))
+    assert "learning_rates" in message_of(error)
 
 
 @pytest.mark.parametrize(

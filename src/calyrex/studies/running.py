@@ -32,7 +32,9 @@ OPTIONS = "options.yaml"
 
 _RECORD = "study.json"
 _FREE = ("output_dir", "contenders", "seeds", "workers")
-"""Options that may change between two starts: more contenders and seeds join those that are done, and more tasks."""
+"""Options that may change between two starts: more contenders and seeds join those that are done."""
+_GROWING = ("tasks", "learning_rates")
+"""Options whose lists may grow; a contender that a new learning rate suits better is trained again."""
 
 
 def run_study(study: Study, options: StudyOptions, write: Callable[[float], None]) -> None:
@@ -100,8 +102,8 @@ def _read_record(study: Study) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise CalyrexError(f"{path} is damaged: delete it to go on with the runs beside it") from error
     changed = [f"{name} {before.get(name)} -> {options[name]}" for name in options if before.get(name) != options[name]]
-    free = (*_FREE, "tasks") if before.get("tasks") and set(before["tasks"]) <= set(options["tasks"] or ()) else _FREE
-    changed = [text for text in changed if text.split()[0] not in free]
+    grown = [name for name in _GROWING if before.get(name) and set(before[name]) <= set(options[name] or ())]
+    changed = [text for text in changed if text.split()[0] not in (*_FREE, *grown)]
     if changed:
         raise CalyrexError(f"{study.folder} holds another study ({', '.join(changed)}); choose another output_dir")
     if earlier.get("data") != files:
