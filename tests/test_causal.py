@@ -251,5 +251,5 @@ def test_attention_that_ignores_masks_is_refused() -> None:
     model = tiny_base("llama")
     model.config._attn_implementation = "flash_attention_2"
 
-    with pytest.raises(CalyrexError, match="eager or sdpa.*got flash_attention_2"):
+    with pytest.raises(CalyrexError, match=r"eager or sdpa.*got flash_attention_2"):
         require_analyzable(model)
