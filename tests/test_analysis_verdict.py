@@ -91,7 +91,22 @@ def test_control_that_finds_as_much_is_said() -> None:
     text = say(measures={"knock_out": {"control": levels(0.0, 0.3, first=1)}})
 
     assert "has 30 % [25 %, 35 %] there, and the two cannot be told apart" in text
-    assert "Patching is strongest at layer 2, 100 % [95 %, 105 %]; the control" in text
+
+
+def test_course_of_patching_is_said_with_its_control() -> None:
+    text = say()
+
+    assert "Patching: half of it has come by layer 2, and layer 2 adds most (80 %)" in text
+    assert "the control (stream of another rule) carries over 10 % [5 %, 15 %] in all" in text
+
+
+def test_measures_without_a_figure_are_said_to_be_missing() -> None:
+    nothing = {"layers": levels(None, None, None), "control": levels(None, None, None)}
+
+    text = say(measures={"patching": nothing, "knock_out": nothing})
+
+    assert "Patching: nothing was measured." in text
+    assert "Knock_out: nothing was measured." in text
 
 
 def test_probe_says_from_where_it_tells_more_than_its_control_and_chance() -> None:

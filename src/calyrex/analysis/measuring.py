@@ -80,7 +80,7 @@ def measure_shift(with_rule: Tensor, other: Tensor) -> dict[str, list[float]]:
         that of the run with the rule; ``L + 1`` numbers each.
     """
     # The cosine of nearly equal vectors is 1 to within the rounding of float32.
-    first, second = with_rule.double(), other.double()
+    first, second = with_rule.cpu().double(), other.cpu().double()
     cosine = 1 - functional.cosine_similarity(first, second, dim=-1)  # [L + 1, P]
     norm = (first - second).norm(dim=-1) / first.norm(dim=-1)  # [L + 1, P]
     return {"cosine": cosine.mean(dim=1).tolist(), "norm": norm.mean(dim=1).tolist()}

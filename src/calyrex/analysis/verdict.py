@@ -1,11 +1,13 @@
 """The verdict of an analysis in words, worked out from its document alone."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 Document: TypeAlias = Mapping[str, Any]
 
 _NOTE = "Brackets hold 95 % intervals."
+_HALF = 0.5
 _HOLDERS = {
     "patching": "of the effect that patching carries over",
     "knock_out": "of what knock-out takes away",
@@ -28,7 +30,8 @@ def write_verdict(document: Document) -> list[str]:
     return [
         _say_effect(run),
         *(_say_mass(measures[name], what, run) for name, what in _HOLDERS.items() if name in measures),
-        *(_say_control(measures[name]) for name in ("patching", "knock_out") if name in measures),
+        _say_course(measures["patching"]),
+        _say_strongest(measures["knock_out"]),
         *(_say_probe(measures[name]) for name in ("probe/rule", "probe/obeys") if name in measures),
         *_say_blocks(document.get("blocks")),
     ]
@@ -65,14 +68,29 @@ def _say_mass(measure: Document, what: str, run: Document) -> str:
     return f"{layers} {verb} {_spread(mass, _percent)} {what}, {judgement}."
 
 
-def _say_control(measure: Document) -> str:
-    """Say whether the control finds anything where the measure finds most."""
-    strongest = max(_known(measure["layers"]), key=lambda level: level["value"], default=None)
-    if strongest is None:
+def _say_course(measure: Document) -> str:
+    """Say where the patched effect comes in, and how much of it any other rule brings."""
+    levels, control = _known(measure["layers"]), measure["control"][-1]
+    if not levels:
         return f"{measure['label']}: nothing was measured."
+    half = next((level["layer"] for level in levels if level["value"] >= _HALF), levels[-1]["layer"])
+    steps = [(after["value"] - before["value"], after["layer"]) for before, after in pairwise(levels)]
+    step, layer = max(steps)
+    return (
+        f"{measure['label']}: half of it has come by layer {half}, and layer {layer} adds most ({_percent(step)}); "
+        f"the control ({measure['control_label']}) carries over {_spread(control, _percent)} in all."
+    )
+
+
+def _say_strongest(measure: Document) -> str:
+    """Say which layer loses most, and whether the control loses as much there."""
+    levels = _known(measure["layers"])
+    if not levels:
+        return f"{measure['label']}: nothing was measured."
+    strongest = max(levels, key=lambda level: float(level["value"]))
     control = next(level for level in measure["control"] if level["layer"] == strongest["layer"])
     text = (
-        f"{measure['label']} is strongest at layer {strongest['layer']}, {_spread(strongest, _percent)}; "
+        f"{measure['label']} is largest in layer {strongest['layer']}, {_spread(strongest, _percent)}; "
         f"the control ({measure['control_label']}) has {_spread(control, _percent)} there"
     )
     is_apart = control["high"] is not None and _is_above(strongest, control["high"])
@@ -125,8 +143,8 @@ def _spread(figure: Document, spell: Any) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return f"{100 * value:z.0f} %"
 
 
 def _nats(value: float) -> str:
-    return f"{value:.2f}"
+    return f"{value:z.2f}"
