@@ -37,8 +37,8 @@ ORDER = (
         "adapters",
         "models",
     ),
-    *("generation", "data", "training", "benchmarks", "studies", "report"),
-    *("evaluation", "comparison", "ablation", "serve", "chat", "demo", "cli", "__main__"),
+    *("generation", "data", "training", "benchmarks", "studies", "analysis", "report"),
+    *("evaluation", "comparison", "ablation", "analyzing", "serve", "chat", "demo", "cli", "__main__"),
 )
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 50

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from calyrex import __version__
+from calyrex.analysis.options import AnalyzeOptions
 from calyrex.errors import CalyrexError
 from calyrex.flags import Parser, add_flags, build_options, refuse_unknown
 from calyrex.options import ChatOptions, DemoOptions, EvalOptions, TrainOptions
@@ -54,6 +55,7 @@ VERBS = {
     "eval": Verb(EvalOptions, "calyrex.evaluation:evaluate", extra="eval"),
     "compare": Verb(CompareOptions, "calyrex.comparison:compare", extra="studies", takes_file=True),
     "ablate": Verb(AblateOptions, "calyrex.ablation:ablate", extra="studies", takes_file=True),
+    "analyze": Verb(AnalyzeOptions, "calyrex.analyzing:analyze", extra="studies"),
     "chat": Verb(ChatOptions, "calyrex.chat:run"),
 }
 
