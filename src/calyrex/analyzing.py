@@ -1,9 +1,7 @@
 """``calyrex analyze``: where in the layers a system prompt's rules live."""
 
 import json
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from calyrex.flags import save_options
 from calyrex.generation import answer_batch, context_length
 from calyrex.models import BUILTIN, load_anchored, load_base, load_tokenizer, recorded_base
 from calyrex.report.analysis import write_analysis
+from calyrex.studies.clock import Clock
 from calyrex.studies.study import read_json, write_json
 from calyrex.training.fingerprint import hash_model
 from calyrex.training.folder import fingerprint_files, locked, versions
@@ -48,7 +47,7 @@ def analyze(options: AnalyzeOptions) -> Path:
     with locked(folder), make_progress() as progress:
         model = _load(options, base)
         tokenizer = load_tokenizer(base)
-        clock = _Clock(folder / _RECORD, _read_record(folder / _RECORD, options, model))
+        clock = Clock(folder / _RECORD, _read_record(folder / _RECORD, options, model))
         conversations = draw_conversations(options, tokenizer, context_length(model))
         save_options(options, folder / _OPTIONS)
         clock.save()
@@ -90,24 +89,6 @@ class _Measured:
         with self.path.open("ab") as file:
             file.write(json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
         self.records[record["id"]] = record
-
-
-@dataclass
-class _Clock:
-    """The record of an analysis, with the wall time of all its starts."""
-
-    path: Path
-    record: dict[str, Any]
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all starts so far."""
-        return float(self.record["seconds"]) + time.monotonic() - self.started
-
-    def save(self) -> None:
-        """Write the record with the time so far."""
-        write_json(self.path, {**self.record, "seconds": round(self.seconds, 1)})
 
 
 def _load(options: AnalyzeOptions, base: str) -> Model:

@@ -3,10 +3,7 @@
 import json
 import logging
 import shutil
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
@@ -15,11 +12,12 @@ from calyrex.benchmarks.evaluating import require_data
 from calyrex.benchmarks.source import Source
 from calyrex.errors import CalyrexError
 from calyrex.flags import save_options
+from calyrex.studies.clock import Clock
 from calyrex.studies.jobs import Fill, Run, Trial, list_trials, work
 from calyrex.studies.measures import HELD_OUT
 from calyrex.studies.options import StudyOptions
 from calyrex.studies.preparing import forget_preparation, prepare
-from calyrex.studies.study import PROMPTS, Study, read_json, write_json
+from calyrex.studies.study import PROMPTS, Study, read_json
 from calyrex.studies.workers import default_workers, run_jobs
 from calyrex.training.folder import fingerprint_files, locked, versions
 from calyrex.training.progress import make_progress
@@ -55,7 +53,7 @@ def run_study(study: Study, options: StudyOptions, write: Callable[[float], None
         require_data(tasks, Source(study.options.data_dir, study.options.seed))
     study.folder.mkdir(parents=True, exist_ok=True)
     with locked(study.folder), make_progress() as progress:
-        clock = _Clock(study.folder / _RECORD, _read_record(study))
+        clock = Clock(study.folder / _RECORD, _read_record(study))
         if not clock.path.exists():
             forget_preparation(study)  # of a start that was refused; the options may be others now
         prepare(study)
@@ -64,24 +62,6 @@ def run_study(study: Study, options: StudyOptions, write: Callable[[float], None
         _run(study, jobs, progress, clock, write)
         write(clock.seconds)
         shutil.rmtree(study.folder / PROMPTS, ignore_errors=True)
-
-
-@dataclass
-class _Clock:
-    """The record of a study, with the wall time of all its starts."""
-
-    path: Path
-    record: dict[str, Any]
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all starts so far."""
-        return float(self.record["seconds"]) + time.monotonic() - self.started
-
-    def save(self) -> None:
-        """Write the record with the time so far."""
-        write_json(self.path, {**self.record, "seconds": round(self.seconds, 1)})
 
 
 def _read_record(study: Study) -> dict[str, Any]:
@@ -120,7 +100,7 @@ def list_jobs(study: Study) -> list[Job]:
     return [Fill(study), *trials, *runs]
 
 
-def _run(study: Study, jobs: Sequence[Job], progress: Progress, clock: _Clock, write: Callable[[float], None]) -> None:
+def _run(study: Study, jobs: Sequence[Job], progress: Progress, clock: Clock, write: Callable[[float], None]) -> None:
     """Run the jobs that are not done yet, and bring the tables up to date after each run."""
     missing = [job for job in jobs if not job.is_done]
     bar = progress.add_task("frozen layers, learning rates, runs", total=len(jobs), completed=len(jobs) - len(missing))
