@@ -120,7 +120,7 @@ def test_flag_value_arrives_with_the_declared_type(arguments: list[str], field: 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], ["expected a verb", "demo, train, eval, compare, chat"]),
+        ([], ["expected a verb", "demo, train, eval, compare, analyze, chat"]),
         (["tain"], ["tain", "demo", "train", "chat"]),
         (["train"], ["--data must be given"]),
         (["train", "--data"], ["--data", "expected one argument"]),
