@@ -172,8 +172,11 @@ def _blocks(draw: random.Random, blocks: list[int]) -> dict[str, Any]:
         for name in CLASSES
     ]
     scale = [{"scale": step / 4, **around(-1.9 + 0.7 * math.exp(-((step / 4 - 1.2) ** 2)), 0.09)} for step in range(9)]
-    off = [{"block": block, **around(-1.2 - draw.uniform(0.0, 0.3), 0.09)} for block in blocks]
-    off = [{"block": "none", **around(-1.2, 0.09)}, *off, {"block": "all", **around(-1.9, 0.1)}]
+    levels = {"none": -1.2, **{block: -1.2 - draw.uniform(0.0, 0.3) for block in blocks}, "all": -1.9}
+    off = [
+        {"block": block, **around(value, 0.09), "difference": around(value + 1.2, 0.04 if block != "none" else 0.0)}
+        for block, value in levels.items()
+    ]
     maps = [_map(draw, number, blocks) for number in range(len(ANSWERS))]
     return {"norms": norms, "scale": scale, "off": off, "maps": maps}
 

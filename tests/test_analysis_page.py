@@ -440,8 +440,10 @@ def test_base_and_trained_are_marked_on_the_scale() -> None:
 
 
 def test_blocks_switched_off_are_compared_with_all_on() -> None:
-    blocks = [{"block": "all", "value": -2.0}, {"block": 3, "value": -1.5}, {"block": "none", "value": -1.25}]
-    document = document_of(off=blocks)
+    levels: dict[Any, float] = {"all": -2.0, 3: -1.5, "none": -1.25}
+    document = document_of(
+        off=[{"block": block, "value": value, "difference": {"value": value + 1.25}} for block, value in levels.items()]
+    )
 
     table = next(group for group in collect_groups(document) if group.name == "blocks").exhibits[0].table
     texts = texts_of(draw_off(switched_off(document), EXHIBIT).svg)
@@ -454,7 +456,7 @@ def test_blocks_switched_off_are_compared_with_all_on() -> None:
     assert {"all on", "block 3 off", "all off", "log-probability minus all on, nats a token"} <= set(texts)
 
 
-def test_without_all_on_nothing_is_subtracted() -> None:
+def test_without_differences_the_means_are_drawn() -> None:
     entries = switched_off(document_of(off=[{"block": 3, "value": -1.5}]))
 
     assert "log-probability, nats a token" in texts_of(draw_off(entries, EXHIBIT).svg)

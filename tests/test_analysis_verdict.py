@@ -132,10 +132,8 @@ def test_probe_that_could_not_be_trained_says_so() -> None:
 def test_blocks_are_weighed() -> None:
     blocks = {
         "off": [
-            {"block": "none", **figure(-0.5)},
-            {"block": 1, **figure(-0.6)},
-            {"block": 2, **figure(-0.9)},
-            {"block": "all", **figure(-2.0)},
+            {"block": block, **figure(value), "difference": figure(value + 0.5)}
+            for block, value in (("none", -0.5), (1, -0.6), (2, -0.9), ("all", -2.0))
         ],
         "scale": [{"scale": scale, **figure(value)} for scale, value in ((0.0, -2.0), (1.0, -0.5), (1.25, -0.4))],
         "norms": [],
@@ -145,5 +143,5 @@ def test_blocks_are_weighed() -> None:
     text = say(blocks=blocks)
 
     assert "With the blocks the obedient answer has -0.50 [-0.55, -0.45] nats a token, without them -2.00" in text
-    assert "the block after layer 2 costs most: -0.90" in text
+    assert "the block after layer 2 changes it most for the worse: -0.40" in text
     assert "1.25 is best" in text

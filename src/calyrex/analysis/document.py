@@ -82,6 +82,7 @@ def _describe(options: AnalyzeOptions, base: str, sample: Sample) -> dict[str, A
 def _summarise_blocks(sample: Sample) -> dict[str, Any]:
     first = sample.records[0]["blocks"]
     scaled = sample.table("blocks", "scale")
+    off = {name: sample.table("blocks", "off", name) for name in first["off"]}
     return {
         "norms": [norm for block in first["norms"] for name in TOKEN_CLASSES if (norm := _norm(sample, block, name))],
         "scale": [
@@ -90,9 +91,10 @@ def _summarise_blocks(sample: Sample) -> dict[str, Any]:
         "off": [
             {
                 "block": int(name) if name.isdecimal() else name,
-                **spell(sample.metric(sample.table("blocks", "off", name))),
+                **spell(sample.metric(values)),
+                "difference": spell(sample.metric(values - off["none"])),
             }
-            for name in first["off"]
+            for name, values in off.items()
         ],
         "maps": [record["map"] for record in sample.records if record["map"] is not None],
     }

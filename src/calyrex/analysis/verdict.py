@@ -119,12 +119,13 @@ def _say_blocks(blocks: Document | None) -> list[str]:
         return []
     off = {level["block"]: level for level in blocks["off"]}
     single = {name: level for name, level in off.items() if name not in ("all", "none")}
-    most = min(single, key=lambda name: single[name]["value"])
+    most = min(single, key=lambda name: single[name]["difference"]["value"])
+    cost = single[most]["difference"]
     best = max(blocks["scale"], key=lambda level: level["value"])
     return [
         f"With the blocks the obedient answer has {_spread(off['none'], _nats)} nats a token, without them "
-        f"{_spread(off['all'], _nats)}. Switched off alone, the block after layer {most} costs most: "
-        f"{_spread(single[most], _nats)}. Of the scales tried, {best['scale']:g} is best: {_spread(best, _nats)}."
+        f"{_spread(off['all'], _nats)}. Switched off alone, the block after layer {most} changes it most for the "
+        f"worse: {_spread(cost, _nats)}. Of the scales tried, {best['scale']:g} is best: {_spread(best, _nats)}."
     ]
 
 

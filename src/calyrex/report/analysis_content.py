@@ -104,7 +104,8 @@ def _blocks(document: Document) -> list[Exhibit]:
         Exhibit(
             OFF,
             "What each block is good for",
-            "The intervals are those of each mean over conversations, not of its difference to all on.",
+            "Mean log-probability minus that with all blocks on, over the same conversations; what the other blocks "
+            "make up for is not seen.",
             tabulate_off(off),
             "Left of the line, the obedient answer is less likely than with all blocks on.",
         ),

@@ -105,21 +105,7 @@ def tabulate_scale(points: Sequence[Point]) -> Table:
 
 def tabulate_off(entries: Sequence[Off]) -> Table:
     """Return the log-probability with blocks switched off, and its difference to all on."""
-    on = next((entry.point.value for entry in entries if entry.is_reference), None)
-    rows = [
-        Row(
-            entry.label,
-            [
-                _cell(entry.point, ""),
-                Cell(
-                    numbers.spell_difference(
-                        None if on is None or entry.point.value is None else entry.point.value - on, ""
-                    )
-                ),
-            ],
-        )
-        for entry in entries
-    ]
+    rows = [Row(entry.label, [_cell(entry.point, ""), _spell_difference(entry.difference)]) for entry in entries]
     return Table("Mean log-probability with blocks switched off", ["blocks", NATS, "minus all on"], rows)
 
 
@@ -131,6 +117,11 @@ def tabulate_map(found: AttentionMap) -> Table:
         named = [f"“{found.system_tokens[place]}” {numbers.spell_value(weights[place], SHARE)}" for place in largest]
         rows.append(Row(f"“{token}”", [Cell(", ".join(named))]))
     return Table("Largest weights, mean over the blocks", ["the answer", "looks at"], rows, is_text=True)
+
+
+def _spell_difference(point: Point) -> Cell:
+    interval = numbers.spell_difference_interval(point.low, point.high, "")
+    return Cell(numbers.spell_difference(point.value, ""), interval)
 
 
 def _cell(point: Point, unit: str) -> Cell:

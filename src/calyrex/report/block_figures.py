@@ -97,24 +97,23 @@ def draw_scale(points: Sequence[Point], exhibit: Exhibit) -> Panel:
 
 
 def draw_off(entries: Sequence[Off], exhibit: Exhibit) -> Panel:
-    """Draw the log-probability with blocks switched off, relative to all on."""
-    on = next((entry.point.value for entry in entries if entry.is_reference), None)
-    zero = on or 0.0
+    """Draw the log-probability with blocks switched off, as the difference to all on where that is known."""
+    is_relative = any(entry.difference.value is not None for entry in entries)
     with matplotlib.rc_context(svg.settings()):
         height = 0.3 * len(entries) + 0.75
         figure = Figure(figsize=(WIDTH, height))
         axes = figure.add_axes((0.25, 0.52 / height, 0.72, (height - 0.62) / height))
-        if on is not None:
+        if is_relative:
             axes.axvline(0, color=svg.INK, linewidth=1)
         for place, entry in enumerate(entries):
-            value, low, high = (None if end is None else end - zero for end in entry.point[1:])
+            _, value, low, high = entry.difference if is_relative else entry.point
             if low is not None and high is not None:
                 axes.plot([low, high], [place, place], color=svg.ACCENT, linewidth=1.8)
             face = svg.SURFACE if entry.is_reference else svg.ACCENT
             axes.plot(
                 [_NAN if value is None else value], [place], "o", color=svg.ACCENT, markerfacecolor=face, markersize=7
             )
-        relative = "" if on is None else " minus all on"
+        relative = " minus all on" if is_relative else ""
         label_rows(axes, [entry.label for entry in entries], f"log-probability{relative}, {NATS}")
         spelled = ", ".join(f"{entry.label} {spell_value(entry.point.value, '')}" for entry in entries)
         drawing = svg.to_svg(figure, exhibit.name, f"Mean log-probability in {NATS}: {spelled}")

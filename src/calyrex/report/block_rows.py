@@ -27,11 +27,13 @@ class Off(NamedTuple):
     Attributes:
         label: which are off.
         point: its place is a running number; the value is a mean in nats a token.
+        difference: the mean difference to all on over the same conversations, at the same place.
         is_reference: whether all blocks are on.
     """
 
     label: str
     point: Point
+    difference: Point
     is_reference: bool
 
 
@@ -88,12 +90,17 @@ def switched_off(document: Document) -> list[Off]:
     return [
         Off(
             names.get(name, f"block {name} off"),
-            Point(place, *(numbers.finite(entry.get(key)) for key in ("value", "low", "high"))),
+            _point(place, entry),
+            _point(place, entry.get("difference") or {}),
             name == _ALL_ON,
         )
         for place, entry in enumerate(entries)
         if (name := str(entry.get("block")))
     ]
+
+
+def _point(place: int, entry: Document) -> Point:
+    return Point(place, *(numbers.finite(entry.get(key)) for key in ("value", "low", "high")))
 
 
 def attention_maps(document: Document) -> list[AttentionMap]:

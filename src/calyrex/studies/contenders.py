@@ -160,7 +160,11 @@ def attach(contender: Contender, base: PreTrainedModel, config: PeftConfig, seed
 def describe(contender: Contender, config: PeftConfig | None) -> str:
     """Say in a few words what is trained."""
     if isinstance(config, LoraConfig):
-        places = "all linear maps" if config.target_modules == "all-linear" else "the linear maps of the layers of the blocks"
+        places = (
+            "all linear maps"
+            if config.target_modules == "all-linear"
+            else "the linear maps of the layers of the blocks"
+        )
         return f"rank {config.r} on {places}, alpha {config.lora_alpha}"
     if isinstance(config, ParallelMLPConfig):
         return f"feed-forwards of width {config.intermediate_size}, init {config.init}"
