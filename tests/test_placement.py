@@ -27,6 +27,7 @@ def test_late8th_is_the_last_eighth(num_layers: int, layers: list[int]) -> None:
         ("every4", [4, 8, 12, 16, 20, 24, 28]),
         ("early8th", [1, 2, 3, 4, 5]),
         ("mid8th", [12, 13, 14, 15, 16]),
+        ("middle", [12, 15, 18, 20, 23]),
         ("late4th", [21, 23, 25, 26, 28]),
         ("last", [28]),
     ],
@@ -45,6 +46,10 @@ def test_every_placement_stays_inside_the_model(name: str, num_layers: int) -> N
     assert layers[-1] <= num_layers
 
 
+def test_the_middle_of_30_layers_is_spread_evenly() -> None:
+    assert resolve_placement("middle", 30) == [13, 16, 19, 22, 25]
+
+
 def test_a_list_is_taken_as_it_is() -> None:
     assert resolve_placement([26, 24], 28) == [24, 26]
 
@@ -56,7 +61,7 @@ def test_a_list_is_taken_as_it_is() -> None:
         ([29], 28, "between 1 and 28, got 29"),
         ([], 28, "at least one layer between 1 and 28"),
         ([3, 3], 28, "each layer once"),
-        ("middle", 28, "one of all, every2.*got 'middle'"),
+        ("central", 28, "one of all, every2.*got 'central'"),
         ("every4", 3, "'every4' names no layer of a model with layers 1 to 3"),
     ],
 )

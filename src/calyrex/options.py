@@ -56,7 +56,7 @@ class TrainOptions:
         data: Chats to train on: a JSONL, JSON or Parquet file, or the name of a hub data set.
         base: Base model: smollm2-135m (built in), a hub name, a folder or a GGUF file.
         output_dir: Folder for checkpoints, the adapter and the full configuration; a run in it is resumed.
-        placement: After which layers: all, every2, every4, early8th, mid8th, late4th, late8th, last, or
+        placement: After which layers: all, every2, every4, early8th, mid8th, middle, late4th, late8th, last, or
             layer numbers such as 24,26,28.
         num_blocks: Number of blocks a named placement spreads over its layers.
         intermediate_size: Feed-forward size of a block; null takes the base's.

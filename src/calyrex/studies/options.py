@@ -110,8 +110,8 @@ class AblateOptions(StudyOptions):
     """Train blocks in several placements on the same data and seeds, and say where they do most.
 
     Attributes:
-        placements: Named placements, or layers as 24+26+28; null takes all, every2, every4, early8th, mid8th, late4th,
-            late8th and last.
+        placements: Named placements, or layers as 24+26+28; null takes all, every2, every4, early8th, mid8th, middle,
+            late4th, late8th and last.
         coarse_to_fine: Whether all placements are first tried with a quarter of the data and one seed, so that only
             the best three go on.
         learning_rates: Peak learning rates that each placement tries; null takes 1e-3, and one alone is taken without a
