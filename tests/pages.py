@@ -57,3 +57,34 @@ def read_in_chromium(path: Path, profile: Path) -> str:
         [str(CHROMIUM), *options, "--dump-dom", path.as_uri()], capture_output=True, timeout=90, check=True
     )
     return done.stdout.decode()
+
+
+def assert_well_formed(page: Page) -> None:
+    """Every element is closed in its order, and no two have the same id."""
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+
+    assert page.mistakes == []
+    assert page.open == []
+    assert len(ids) == len(set(ids))
+
+
+def assert_self_contained(page: Page) -> None:
+    """Nothing is loaded, no element has a style or a handler of its own, and links stay inside the page."""
+    attributes = [name for _, given in page.elements for name in given]
+    links = [given["href"] for _, given in page.elements if given.get("href")]
+
+    assert {"src", "srcset", "style", "xlink:href"} & set(attributes) == set()
+    assert [name for name in attributes if name.startswith("on")] == []
+    assert [link for link in links if not str(link).startswith("#")] == []
+    assert not re.search(r"https?:|@import|url\((?!#)|fetch\(|<link|<image", page.source)
+    assert 'content="default-src &#39;none&#39;;' in page.source
+
+
+def assert_references_inside(page: Page) -> None:
+    """What figures, links and labels refer to is in the page."""
+    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+    names = ("href", "aria-labelledby", "aria-describedby")
+    used = set(re.findall(r"url\(#([^)]*)\)", page.source))
+    used |= {str(given[name]).removeprefix("#") for _, given in page.elements for name in names if given.get(name)}
+
+    assert used - ids == set()

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBac
 
 from calyrex.config import CalyrexConfig
 from calyrex.errors import CalyrexError
+from chat_tokenizers import chatml
 from tiny import SIZES, tiny_base, train_blocks
 
 SPECIAL = ["<unk>", "<|im_start|>", "<|im_end|>"]
@@ -23,6 +24,17 @@ TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im
 
 def save_base(folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
     tiny_base("llama", dtype, seed).save_pretrained(folder)
+    return folder
+
+
+def save_chat_base(folder: Path) -> Path:
+    """A tiny base with a tokenizer that has a chat template, long enough for conversations of many turns."""
+    tokenizer = chatml()
+    base = tiny_base(vocab_size=len(tokenizer))
+    base.config.eos_token_id = base.generation_config.eos_token_id = tokenizer.eos_token_id
+    base.config.max_position_embeddings = 2048
+    base.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 

@@ -14,8 +14,7 @@ from calyrex.studies import running
 from calyrex.studies.jobs import work
 from calyrex.studies.options import AblateOptions
 from calyrex.user_cache import CACHE_VARIABLE
-from saved import message_of
-from test_comparison_run import save_tiny_base
+from saved import message_of, save_chat_base
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +45,7 @@ def run_here(_work: object, jobs: list[Any], _workers: int, _needs: object) -> I
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a tiny base and a study that is done; jobs run in this process."""
     folder = tmp_path_factory.mktemp("ablation")
-    save_tiny_base(folder / "base")
+    save_chat_base(folder / "base")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CACHE_VARIABLE, str(folder / "cache"))
         patch.setattr(running, "run_jobs", run_here)

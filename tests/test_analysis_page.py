@@ -18,7 +18,16 @@ from calyrex.report.analysis_tables import Table
 from calyrex.report.block_figures import draw_matrix, draw_norms, draw_off, draw_scale
 from calyrex.report.block_rows import attention_maps, norms_by_class, scale_points, spell_token, switched_off
 from calyrex.report.curves import CONTROL, LEVEL, LINES
-from pages import CHROMIUM, HOSTILE, SHOWN, Page, read_in_chromium
+from pages import (
+    CHROMIUM,
+    HOSTILE,
+    SHOWN,
+    Page,
+    assert_references_inside,
+    assert_self_contained,
+    assert_well_formed,
+    read_in_chromium,
+)
 
 EXHIBIT = Exhibit("figure", "title", "note", Table("", [], []))
 NOTHING: dict[str, Any] = {"value": None, "low": None, "high": None}
@@ -166,32 +175,15 @@ def test_markdown_rows_have_as_many_cells_as_their_heading(folder: Path) -> None
 
 @pytest.mark.parametrize("num_blocks", [0, 5, 9])
 def test_elements_are_balanced_and_ids_unique(tmp_path: Path, num_blocks: int) -> None:
-    page = read_page(tmp_path, make_document(num_blocks=num_blocks))
-
-    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert page.mistakes == []
-    assert page.open == []
-    assert len(ids) == len(set(ids))
+    assert_well_formed(read_page(tmp_path, make_document(num_blocks=num_blocks)))
 
 
 def test_page_loads_nothing_and_has_no_style_or_handler_of_its_own(page: Page) -> None:
-    attributes = [name for _, given in page.elements for name in given]
-    links = [given["href"] for _, given in page.elements if given.get("href")]
-
-    assert {"src", "srcset", "style", "xlink:href"} & set(attributes) == set()
-    assert [name for name in attributes if name.startswith("on")] == []
-    assert [link for link in links if not str(link).startswith("#")] == []
-    assert not re.search(r"https?:|@import|url\((?!#)|fetch\(|<link|<image", page.source)
-    assert 'content="default-src &#39;none&#39;;' in page.source
+    assert_self_contained(page)
 
 
 def test_figures_refer_only_to_what_is_in_the_page(page: Page) -> None:
-    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
-    names = ("href", "aria-labelledby", "aria-describedby")
-    used = set(re.findall(r"url\(#([^)]*)\)", page.source))
-    used |= {str(given[name]).removeprefix("#") for _, given in page.elements for name in names if given.get(name)}
-
-    assert used - ids == set()
+    assert_references_inside(page)
 
 
 def test_every_figure_says_what_it_shows(page: Page) -> None:

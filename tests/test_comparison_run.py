@@ -24,23 +24,11 @@ from calyrex.studies.preparing import prepare
 from calyrex.studies.study import Study
 from calyrex.training.trainer import DivergedError
 from calyrex.user_cache import CACHE_VARIABLE
-from chat_tokenizers import chatml
-from saved import message_of
-from tiny import tiny_base
+from saved import message_of, save_chat_base
 
 pytestmark = pytest.mark.slow
 SEVERAL = ("lora", "parallel_mlp", "calyrex")
 CONTENDERS = ["base", "repetition", "lora", "parallel_mlp", "calyrex", "calyrex:shuffled"]
-
-
-def save_tiny_base(folder: Path) -> Path:
-    tokenizer = chatml()
-    base = tiny_base(vocab_size=len(tokenizer))
-    base.config.eos_token_id = base.generation_config.eos_token_id = tokenizer.eos_token_id
-    base.config.max_position_embeddings = 2048
-    base.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def write_chats(path: Path) -> Path:
@@ -82,7 +70,7 @@ def options(folder: Path, **more: Any) -> CompareOptions:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A study that has run to its end, its jobs in this process."""
     folder = tmp_path_factory.mktemp("comparison")
-    save_tiny_base(folder / "base")
+    save_chat_base(folder / "base")
     write_chats(folder / "chats.jsonl")
     earlier = os.environ.get(CACHE_VARIABLE)
     os.environ[CACHE_VARIABLE] = str(folder / "cache")

@@ -1,4 +1,4 @@
-"""Named placements are the paper's, and what is outside the model is refused."""
+"""Named placements hold the layers that they say, and what is outside the model is refused."""
 
 import pytest
 

@@ -23,7 +23,7 @@ TASKS = ("rules:200", "held_out:60")
 _BASE = "base"
 _SCREENING = "screening"
 _NUM_LEADERS = 3
-_SHARE_OF_SCREENING = 4
+_SCREENING_DIVISOR = 4
 
 
 def ablate(options: AblateOptions) -> Path:
@@ -53,8 +53,8 @@ def _screen(options: AblateOptions) -> AblateOptions:
     return replace(
         options,
         output_dir=Path(options.output_dir) / _SCREENING,
-        num_rules=-(-options.num_rules // _SHARE_OF_SCREENING),
-        num_chats=-(-options.num_chats // _SHARE_OF_SCREENING),
+        num_rules=-(-options.num_rules // _SCREENING_DIVISOR),
+        num_chats=-(-options.num_chats // _SCREENING_DIVISOR),
         seeds=(options.seeds or [0])[:1],
         coarse_to_fine=False,
     )

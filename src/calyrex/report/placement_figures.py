@@ -1,6 +1,6 @@
 """Figures of a placement study: obedience against depth, and gain against size."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -47,7 +47,7 @@ def draw_placements(document: rows.Document, measure: Mapping[str, Any] | None) 
     return [*panels, _draw_sizes(found, base)] if base is not None else panels
 
 
-def _read(document: rows.Document, measure: Mapping[str, Any]) -> Any:
+def _read(document: rows.Document, measure: Mapping[str, Any]) -> Iterator[_Placement]:
     for entry in rows.list_of(document, "contenders"):
         figure = rows.value_of(measure, str(entry["name"]))
         value, low, high = (finite(figure.get(key)) for key in ("value", "low", "high"))

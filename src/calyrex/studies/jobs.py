@@ -135,12 +135,11 @@ def work(job: Fill | Trial | Run) -> None:
         return
     started = time.monotonic()
     folder = job.study.run_folder(job.contender, job.seed)
-    if not job.is_trained_as_chosen:
-        shutil.rmtree(folder / PLAIN, ignore_errors=True)  # of a training at another rate
-        shutil.rmtree(folder / WITH_SYSTEM, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        _train(job, folder)
     folder.mkdir(parents=True, exist_ok=True)
+    if not job.is_trained_as_chosen:
+        for part in (PLAIN, WITH_SYSTEM):
+            shutil.rmtree(folder / part, ignore_errors=True)  # of a training at another rate
+        _train(job, folder)
     evaluate_run(job.study, job.contender, folder)
     write_json(folder / DONE, {"seconds": round(time.monotonic() - started, 1)})
 

@@ -1,6 +1,6 @@
 """The verdict of a placement study in words, worked out from its document alone."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from calyrex.studies.measures import OBEYED
@@ -16,9 +16,8 @@ _NOTE = "Brackets hold 95 % intervals; significant is what remains so after the 
 
 def rank_placements(document: Document) -> dict[str, float]:
     """Return the share of obeyed cases by the label of each placement, the best first."""
-    measure, labels = _find_obeyed(document), _labels(document)
-    values = values_of(measure, labels)
-    return {labels[name]: values[name] for name in sorted(values, key=values.__getitem__, reverse=True)}
+    labels = _labels(document)
+    return {labels[name]: value for name, value in _rank(_find_obeyed(document), labels).items()}
 
 
 def write_placement_verdict(document: Document) -> list[str]:
@@ -28,7 +27,7 @@ def write_placement_verdict(document: Document) -> list[str]:
         document: What ``ablation.json`` holds; any part may be missing, empty or null.
     """
     measure, labels = _find_obeyed(document), _labels(document)
-    ranked = [name for label in rank_placements(document) for name in labels if labels[name] == label]
+    ranked = list(_rank(measure, labels))
     failed = [check for check in rows_of(document, "checks") if check.get("holds") is False]
     if len(ranked) < 2:
         return ["Nothing is decided yet: fewer than two placements have been measured."]
@@ -40,6 +39,12 @@ def write_placement_verdict(document: Document) -> list[str]:
         *(f"A check does not hold: {check.get('text') or check.get('name')}" for check in failed),
         *say_forgetting(document),
     ]
+
+
+def _rank(measure: Document, names: Iterable[str]) -> dict[str, float]:
+    """Return the values of those that have one, the best first."""
+    values = values_of(measure, names)
+    return {name: values[name] for name in sorted(values, key=values.__getitem__, reverse=True)}
 
 
 def _say_best(measure: Document, labels: Mapping[str, str], ranked: Sequence[str]) -> Iterator[str]:

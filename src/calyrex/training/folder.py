@@ -39,7 +39,7 @@ def find_commit() -> str | None:
     git = ("git", "-C", str(folder))
     commands = [
         (*git, "ls-files", "--error-unmatch", __file__),
-        (*git, "describe", "--always", "--dirty", "--abbrev=40"),
+        (*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"),
     ]
     try:
         outputs = [subprocess.run(words, check=True, capture_output=True, text=True).stdout for words in commands]
