@@ -246,7 +246,7 @@ def test_a_folder_with_another_run_is_refused_by_the_options_that_differ(
     ("more", "message"),
     [
         (["--placement", "9"], "layers between 1 and 4, got 9"),
-        (["--placement", "middle"], "got 'middle'"),
+        (["--placement", "centre"], "got 'centre'"),
         (["--max-length", "3"], "no chat to train on among 40 read"),
         (["--validation-fraction", "0.99"], "leaves one side empty"),
         (["--report-to", "nowhere"], "report_to"),
