@@ -16,6 +16,7 @@ from calyrex.analysis.options import AnalyzeOptions
 from calyrex.errors import CalyrexError
 from calyrex.flags import Parser, add_flags, build_options, refuse_unknown
 from calyrex.options import ChatOptions, DemoOptions, EvalOptions, TrainOptions
+from calyrex.serve.options import ServeOptions
 from calyrex.studies.options import AblateOptions, CompareOptions
 
 _CANNOT_WRITE = (
@@ -57,6 +58,7 @@ VERBS = {
     "ablate": Verb(AblateOptions, "calyrex.ablation:ablate", extra="studies", takes_file=True),
     "analyze": Verb(AnalyzeOptions, "calyrex.analyzing:analyze", extra="studies"),
     "chat": Verb(ChatOptions, "calyrex.chat:run"),
+    "serve": Verb(ServeOptions, "calyrex.serve.running:serve", extra="serve"),
 }
 
 

@@ -53,6 +53,21 @@ class Option:
         return self.default is dataclasses.MISSING
 
 
+class _Extend(argparse.Action):
+    """Adds up the lists of a flag that is given several times."""
+
+    def __call__(  # what argparse hands over
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest, None)
+        is_sum = isinstance(before, list) and isinstance(values, list)
+        setattr(namespace, self.dest, [*before, *values] if is_sum else values)  # type: ignore[misc]
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are the user's: one line, raised."""
 
@@ -97,7 +112,10 @@ def add_flags(parser: argparse.ArgumentParser, options_class: type, *, takes_fil
             convert = functools.partial(_convert_flag, option.kind)
             text_kind = kind_text(option.kind)
             metavar = text_kind if "|" in text_kind else text_kind.removesuffix(" or null").upper()
-            parser.add_argument(option.flag, type=convert, default=argparse.SUPPRESS, metavar=metavar, help=text)
+            how = _Extend if "list" in text_kind else "store"
+            parser.add_argument(
+                option.flag, type=convert, action=how, default=argparse.SUPPRESS, metavar=metavar, help=text
+            )
 
 
 def build_options(options_class: Callable[..., Options], given: Mapping[str, object]) -> Options:

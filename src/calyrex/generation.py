@@ -36,6 +36,12 @@ class RoomyLayer(DynamicLayer):
         self.values = values = self._append("values", cast(Tensor, self.values), value_states)
         return keys, values
 
+    def hold(self, keys: Tensor, values: Tensor, num_tokens: int) -> None:
+        """Begin with keys and values ``[B, K, T, D]`` that are filled up to ``num_tokens``."""
+        self.lazy_initialization(keys, values)
+        self._rooms = {"keys": keys, "values": values}
+        self.keys, self.values = keys[:, :, :num_tokens], values[:, :, :num_tokens]
+
     def _append(self, name: str, seen: Tensor, new: Tensor) -> Tensor:
         start = seen.shape[-2] if seen.numel() else 0
         end = start + new.shape[-2]

@@ -58,9 +58,10 @@ class Strengths(NamedTuple):
 
 
 def find_blocks(model: Model) -> dict[int, CalyrexLayer]:
-    """Return the blocks of a model by the number of the decoder layer before them, from 1; none on a plain base."""
+    """Return the active blocks of a model by the number of the decoder layer before them, from 1; none on a base."""
     numbered = enumerate(base_layers(model), start=1)
-    return {number: layer for number, layer in numbered if isinstance(layer, CalyrexLayer)}
+    blocks = {number: layer for number, layer in numbered if isinstance(layer, CalyrexLayer)}
+    return {number: layer for number, layer in blocks.items() if layer.active_adapters[0] in layer.configs}
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""An OpenAI-compatible server for a base and its anchored models, with a playground."""

@@ -1,0 +1,202 @@
+"""What every request passes before it is read: size, time, key, origin; and the line that the log gets of it."""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from calyrex.serve.errors import ApiError, stopping
+from calyrex.serve.exchange import LeftError
+
+logger = logging.getLogger("calyrex.serve.requests")
+
+BODY_SECONDS = 30.0
+"""How long a request may take to arrive."""
+
+SEND_SECONDS = 60.0
+"""How long a client may take to read a part of an answer."""
+
+_OPEN_PATHS = ("/", "/health", "/playground.css", "/playground.js")
+_ALWAYS_PATHS = ("/health", "/metrics")
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+_CLIENT_LEFT = 499
+_HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cache-control": b"no-store",
+    b"content-security-policy": (
+        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    ),
+}
+
+
+class Rules(NamedTuple):
+    """What the gate asks for.
+
+    Attributes:
+        api_key: key that requests must bring; None asks for none.
+        max_body: largest body in bytes.
+        is_local: whether only names of this machine are answered to, so that no web page can reach it by another.
+    """
+
+    api_key: str | None
+    max_body: int
+    is_local: bool
+
+
+class Gate:
+    """Lets requests through to the application that keep the rules, and answers the others."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: Rules,
+        is_draining: Callable[[], bool],
+        on_end: Callable[[str, int, float], None],
+    ) -> None:
+        """Create the gate.
+
+        Args:
+            app: the application.
+            rules: what is asked for.
+            is_draining: tells whether new requests are refused.
+            on_end: gets path, status and seconds of each request.
+        """
+        self.app = app
+        self.rules = rules
+        self.is_draining = is_draining
+        self.on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            return
+        start = time.monotonic()
+        status = _CLIENT_LEFT
+
+        async def guarded_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = [(name, value) for name, value in message["headers"] if name.lower() not in _HEADERS]
+                message = {**message, "headers": [*headers, *_HEADERS.items()]}
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(message)
+
+        scope["calyrex.facts"] = {}
+        try:
+            with contextlib.suppress(LeftError, TimeoutError):
+                await self._answer(scope, receive, guarded_send)
+        finally:
+            seconds = time.monotonic() - start
+            self.on_end(scope["path"], status, seconds)
+            facts = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
+            logger.info("request", extra={"facts": {**facts, **scope["calyrex.facts"]}})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._check(scope)
+            body = await _read(scope, receive, self.rules.max_body)
+        except ApiError as error:
+            await error.response()(scope, receive, send)
+            return
+        await self.app(scope, _replay(body, receive), send)
+
+    def _check(self, scope: Scope) -> None:
+        """Check what is known before the body.
+
+        Raises:
+            ApiError: a rule is not kept.
+        """
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        path = scope["path"]
+        if self.is_draining() and path not in _ALWAYS_PATHS:
+            raise stopping()
+        host = headers.get(b"host", "")
+        if self.rules.is_local and _host_name(f"//{host}") not in _LOCAL_NAMES:
+            raise ApiError(403, "this server answers to localhost and 127.0.0.1 only", code="forbidden_host")
+        origin = headers.get(b"origin")
+        if origin is not None and urlsplit_netloc(origin) != host:
+            raise ApiError(403, "requests from other web pages are refused", code="forbidden_origin")
+        key = self.rules.api_key
+        if key is None or path in _OPEN_PATHS:
+            return
+        scheme, _, given = headers.get(b"authorization", "").partition(" ")
+        is_right = hmac.compare_digest(given.strip().encode("latin-1"), key.encode())
+        if scheme.lower() != "bearer" or not is_right:
+            raise ApiError(
+                401,
+                "expected the API key of this server as 'Authorization: Bearer KEY', got none or another",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+
+async def _read(scope: Scope, receive: Receive, max_body: int) -> bytes:
+    """Read a whole body.
+
+    Raises:
+        ApiError: it is too large or comes too slowly.
+        LeftError: the client has left before its end.
+    """
+    too_large = ApiError(
+        413,
+        f"a request may have {max_body} bytes at most",
+        code="request_too_large",
+        headers={"Connection": "close"},
+    )
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    if lengths and lengths[0].isdigit() and int(lengths[0][:20]) > max_body:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise LeftError
+                body += message.get("body", b"")
+                if len(body) > max_body:
+                    raise too_large
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError as error:
+        message_text = f"the request did not arrive within {BODY_SECONDS:g} seconds"
+        raise ApiError(408, message_text, code="request_timeout", headers={"Connection": "close"}) from error
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that gives a body that was read before, and then what still comes."""
+    is_read = False
+
+    async def replayed() -> Message:
+        nonlocal is_read
+        if is_read:
+            return await receive()
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
+
+
+def _host_name(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def urlsplit_netloc(origin: str) -> str | None:
+    """Return host and port of an origin, None where it has none."""
+    try:
+        return urlsplit(origin).netloc or None
+    except ValueError:
+        return None

@@ -1,0 +1,46 @@
+"""What a server counts, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from calyrex.serve.engine import Engine
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+
+class Metrics:
+    """Counters of one server, in a registry of its own.
+
+    Attributes:
+        requests: requests by path and status.
+        seconds: seconds from request to complete answer, by path.
+        first_token: seconds from request to the first token, by model.
+        prompt_tokens: tokens of prompts, by model.
+        answer_tokens: tokens of answers, by model.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.registry = CollectorRegistry()
+        shared = {"registry": self.registry}
+        self.requests = Counter("calyrex_requests", "Requests", ["path", "status"], **shared)
+        self.seconds = Histogram(
+            "calyrex_request_seconds", "Seconds to the complete answer", ["path"], buckets=_SECONDS, **shared
+        )
+        self.first_token = Histogram(
+            "calyrex_first_token_seconds", "Seconds to the first token", ["model"], buckets=_SECONDS, **shared
+        )
+        self.prompt_tokens = Counter("calyrex_prompt_tokens", "Tokens of prompts", ["model"], **shared)
+        self.answer_tokens = Counter("calyrex_answer_tokens", "Tokens of answers", ["model"], **shared)
+        prefixes = engine.prefixes
+        gauges = {
+            "running_answers": ("Answers that are generated now", lambda: engine.num_running),
+            "waiting_answers": ("Answers that wait for a place", lambda: engine.num_waiting),
+            "prefix_tokens": ("Tokens of system prompts that are kept", lambda: prefixes.num_tokens),
+            "prefix_hits": ("Requests whose system prompt was kept", lambda: prefixes.num_hits),
+            "prefix_misses": ("Requests whose system prompt was new", lambda: prefixes.num_misses),
+        }
+        for name, (help_text, read) in gauges.items():
+            Gauge(f"calyrex_{name}", help_text, **shared).set_function(read)
+
+    def render(self) -> bytes:
+        """Return all figures in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,106 @@
+"""Rows of caches: taken out of some caches, padded on the left to one length, and put together in another.
+
+All that a batch does to its cache is one operation: a row joins or leaves, is repeated, loses padding, or begins with
+the kept beginning of another.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import CacheLayerMixin
+
+from calyrex.cache import SystemCacheLayer
+from calyrex.generation import RoomyLayer
+
+_ROOM = 64
+"""Tokens that a new cache keeps room for."""
+
+
+class Piece(NamedTuple):
+    """Some tokens of one row of a cache.
+
+    Attributes:
+        cache: where they are.
+        row: which row.
+        start: first of them.
+        end: the one after the last.
+    """
+
+    cache: DynamicCache
+    row: int
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return self.end - self.start
+
+
+def empty_cache(num_layers: int) -> DynamicCache:
+    """Return a cache without tokens, with room in each of its layers.
+
+    Layers with a sliding window keep all tokens too, and the mask hides the old ones: only so can rows of several
+    lengths stand in one batch.
+    """
+    cache = DynamicCache()
+    cache.layers = [RoomyLayer() for _ in range(num_layers)]  # type: ignore[no-untyped-call]
+    return cache
+
+
+def join_rows(pieces: Sequence[Piece]) -> DynamicCache:
+    """Put pieces together as the rows of a new cache, padded with zeros on the left."""
+    length = max(piece.length for piece in pieces)
+    cache = DynamicCache()
+    cache.layers = []
+    for number, layer in enumerate(pieces[0].cache.layers):
+        if isinstance(layer, SystemCacheLayer):
+            cache.layers.append(_join_system(pieces, number, cache.layers[0], length))
+        else:
+            cache.layers.append(_join_sequence(pieces, number, length))
+    return cache
+
+
+def _join_sequence(pieces: Sequence[Piece], number: int, length: int) -> RoomyLayer:
+    joined = RoomyLayer()  # type: ignore[no-untyped-call]
+    places = [(row, slice(length - piece.length, length)) for row, piece in enumerate(pieces)]
+    tensors: list[Tensor] = []
+    for name in ("keys", "values"):
+        states = [getattr(piece.cache.layers[number], name) for piece in pieces]
+        _, heads, _, size = states[0].shape
+        room = states[0].new_zeros(len(pieces), heads, length + _ROOM, size)  # [B, K, T, D]
+        for (row, place), state, piece in zip(places, states, pieces, strict=True):
+            room[row, :, place] = state[piece.row, :, piece.start : piece.end]
+        tensors.append(room)
+    joined.hold(tensors[0], tensors[1], length)
+    return joined
+
+
+def _join_system(pieces: Sequence[Piece], number: int, sequence: CacheLayerMixin, length: int) -> SystemCacheLayer:
+    layers = [piece.cache.layers[number] for piece in pieces]
+    if not all(isinstance(layer, SystemCacheLayer) for layer in layers):
+        raise ValueError("the pieces come from caches of different adapters")
+    kept: list[SystemCacheLayer] = layers  # type: ignore[assignment]
+    joined = SystemCacheLayer(kept[0].adapter_name, sequence)
+    if not kept[0].is_initialized:
+        return joined
+    chosen = [_find_places(layer.positions[piece.row], piece) for layer, piece in zip(kept, pieces, strict=True)]
+    num_system = max(len(places) for places in chosen)
+    _, heads, _, size = kept[0].keys.shape
+    keys = kept[0].keys.new_zeros(len(pieces), heads, num_system, size)  # [B, K, S, D]
+    values = torch.zeros_like(keys)
+    positions = kept[0].positions.new_full((len(pieces), num_system), -1)  # [B, S]
+    for row, (layer, piece, places) in enumerate(zip(kept, pieces, chosen, strict=True)):
+        keys[row, :, : len(places)] = layer.keys[piece.row][:, places]
+        values[row, :, : len(places)] = layer.values[piece.row][:, places]
+        positions[row, : len(places)] = layer.positions[piece.row, places] - piece.start + length - piece.length
+    joined.update(keys, values, positions, max(1, length))
+    return joined
+
+
+def _find_places(positions: Tensor, piece: Piece) -> Tensor:
+    """Return which of the kept system tokens of a row ``[S]`` belong to a piece of it."""
+    return ((positions >= piece.start) & (positions < piece.end)).nonzero()[:, 0]

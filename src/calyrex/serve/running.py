@@ -1,0 +1,186 @@
+"""``calyrex serve``: load the models, listen, and finish what runs before the end."""
+
+import contextlib
+import json
+import logging
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from calyrex.errors import CalyrexError
+from calyrex.serve.app import build_app, build_state
+from calyrex.serve.errors import ApiError, to_json
+from calyrex.serve.options import ServeOptions
+from calyrex.serve.served import load_served
+from calyrex.serve.state import State
+
+logger = logging.getLogger("calyrex.serve")
+
+HEAD_SECONDS = 15.0
+"""How long a connection may stay open without a complete head of a request."""
+
+_MAX_CONNECTIONS = 1024
+_CLOSE_SECONDS = 5
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until SIGTERM or Ctrl-C; what runs then is finished.
+
+    Raises:
+        CalyrexError: The base cannot be loaded, the address is taken, or it needs a key.
+    """
+    options.api_key()  # before models are loaded
+    listener = _listen(options)
+    with contextlib.closing(listener):
+        state = build_state(load_served(options), options)
+        try:
+            config = uvicorn.Config(
+                build_app(state, options),
+                http=ImpatientProtocol,
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=_MAX_CONNECTIONS,
+                limit_concurrency=_MAX_CONNECTIONS,
+                timeout_graceful_shutdown=_CLOSE_SECONDS,
+            )
+            with json_logs():
+                _say_start(state, listener)
+                Server(config, state, options.shutdown_seconds).run(sockets=[listener])
+        finally:
+            state.engine.stop()
+
+
+class Server(uvicorn.Server):
+    """A server that finishes what runs after the first signal, and ends at the second or when its time is over."""
+
+    def __init__(self, config: uvicorn.Config, state: State, shutdown_seconds: float) -> None:
+        super().__init__(config)
+        self.state = state
+        self.shutdown_seconds = shutdown_seconds
+        self._deadline = 0.0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take no new requests any more; the second signal ends at once."""
+        if self.state.is_draining:
+            self.should_exit = self.force_exit = True
+            return
+        self.state.is_draining = True
+        self._deadline = time.monotonic() + self.shutdown_seconds
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell whether to end."""
+        engine = self.state.engine
+        is_over = self.state.is_draining and (
+            engine.num_running + engine.num_waiting == 0 or time.monotonic() > self._deadline
+        )
+        return bool(await super().on_tick(counter)) or is_over
+
+
+class ImpatientProtocol(H11Protocol):
+    """HTTP that closes connections on which no request begins in time, and answers broken ones in JSON."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take data; where they do not complete a head, go on waiting for it."""
+        self._head_timer.cancel()
+        deadline = self._head_deadline
+        super().data_received(data)
+        if self._is_without_request() and not self.transport.is_closing():
+            self._wait_for_head(deadline)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        self._head_timer.cancel()
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._head_timer.cancel()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        body = to_json(ApiError(400, msg).body()).encode()
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _wait_for_head(self, deadline: float | None = None) -> None:
+        self._head_deadline = self.loop.time() + HEAD_SECONDS if deadline is None else deadline
+        self._head_timer = self.loop.call_at(self._head_deadline, self._close_without_request)
+
+    def _close_without_request(self) -> None:
+        if self._is_without_request():
+            self.transport.close()
+
+    def _is_without_request(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of JSON for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        facts: dict[str, Any] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            facts["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(facts)
+
+
+@contextlib.contextmanager
+def json_logs() -> Iterator[None]:
+    """Write all logs as JSON lines to standard error inside the ``with``."""
+    root = logging.getLogger()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    before, root.handlers = root.handlers, [handler]
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.handlers = before
+
+
+def _listen(options: ServeOptions) -> socket.socket:
+    """Return a socket that is bound to the address."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((options.host, options.port))
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)
+        raise CalyrexError(f"cannot listen on {options.host}, port {options.port}: {reason}") from error
+    return listener
+
+
+def _say_start(state: State, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    logger.info("ready", extra={"facts": {"address": f"http://{shown}:{port}", "models": list(state.served.models)}})
