@@ -13,6 +13,7 @@ from bench.memory import compare_memory
 from bench.models import QUICK, Sizes
 from bench.placements import compare_placements
 from bench.report import read_results, render_table, require_markers, update_page, write_results
+from bench.serving import compare_first_token, compare_throughput
 from bench.train import compare_from_store, compare_whole_forward
 from bench.width_cost import measure_width_cost
 
@@ -29,6 +30,8 @@ FIGURES: dict[str, Callable[[Sizes], dict[str, Figure]]] = {
     "decode_overhead_points_b1": partial(compare_decode, num_rows=1),
     "decode_overhead_points_b16": partial(compare_decode, num_rows=16),
     "decode_8k_vs_512": compare_contexts,
+    "serve_throughput_vs_generate": compare_throughput,
+    "serve_first_token_vs_alone": compare_first_token,
     "width_cost": measure_width_cost,
 }
 

@@ -60,6 +60,11 @@ class Sizes:
         study_tokens: tokens of its rows; a quarter of them carry a label.
         study_epochs: its epochs.
         study_rounds: how often the whole study is run each way.
+        serve_clients: clients of a server at the same time.
+        serve_company: the same for the figure about first tokens.
+        serve_requests: requests of each client in one round, one after the other.
+        serve_tokens: tokens of an answer.
+        serve_rounds: rounds of each side.
         widths: values of ``F`` of the curve of costs; the last one counts as 1.
     """
 
@@ -82,6 +87,11 @@ class Sizes:
     study_tokens: int = 256
     study_epochs: int = 2
     study_rounds: int = 1
+    serve_clients: int = 32
+    serve_company: int = 8
+    serve_requests: int = 3
+    serve_tokens: int = 64
+    serve_rounds: int = 3
     widths: tuple[int, ...] = (64, 128, 256, 512, 1536)
 
 
@@ -103,6 +113,11 @@ QUICK = Sizes(
     study_rows=4,
     study_batch=2,
     study_tokens=32,
+    serve_clients=4,
+    serve_company=2,
+    serve_requests=2,
+    serve_tokens=8,
+    serve_rounds=1,
     widths=(16, 32),
 )
 

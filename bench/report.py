@@ -37,6 +37,8 @@ LINES = {
     "decode_overhead_points_b1": Line("decode, 1 row: added beyond arithmetic", "<= 5 points"),
     "decode_overhead_points_b16": Line("decode, 16 rows: added beyond arithmetic", "<= 5 points"),
     "decode_8k_vs_512": Line("decode: added time at 8,000 over that at 512 tokens", "<= 1.1 x"),
+    "serve_throughput_vs_generate": Line("server, 32 clients: tokens/s over one plain batch's", ">= 0.8 x"),
+    "serve_first_token_vs_alone": Line("server, 8 clients: time to the first token over one alone", "<= 2 x"),
 }
 """Every figure but the curve of widths, in the order of the table; one at the base's full width has the same bar."""
 

@@ -19,7 +19,7 @@ from chat_tokenizers import chatml
 from saved import save_adapter
 from tiny import tiny_base
 
-WORDS = "now then here there obey capital letters stop rule word never always France Rome answer user".split()
+WORDS = ("now", "then", "here", "obey", "capital letters", "stop", "rule", "never", "always", "France", "answer")
 
 
 def save_models(folder: Path, architecture: str = "llama", *, num_adapters: int = 2, **generation: Any) -> Path:

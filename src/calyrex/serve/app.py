@@ -17,7 +17,8 @@ from calyrex.serve.checking import check_rules
 from calyrex.serve.completing import answer_chat, answer_text
 from calyrex.serve.engine import Engine
 from calyrex.serve.errors import ApiError, JsonResponse
-from calyrex.serve.gate import Gate, Rules
+from calyrex.serve.exchange import LeftError
+from calyrex.serve.gate import CLIENT_LEFT, Gate, Rules
 from calyrex.serve.listening import listen
 from calyrex.serve.metrics import Metrics
 from calyrex.serve.options import ServeOptions, is_loopback
@@ -68,6 +69,7 @@ def build_app(state: State, options: ServeOptions) -> Gate:
     for path, file in _PAGE_FILES.items():
         app.add_api_route(path, _bind(partial(_show_file, file), state), methods=["GET"])
     app.add_exception_handler(ApiError, _say_error)
+    app.add_exception_handler(LeftError, _say_nothing)
     app.add_exception_handler(HTTPException, _say_http_error)
     app.add_exception_handler(Exception, _say_failure)
     key = options.api_key()
@@ -122,6 +124,10 @@ async def _show_file(name: str, state: State, request: Request) -> Response:
 
 async def _say_error(request: Request, error: Exception) -> Response:
     return error.response() if isinstance(error, ApiError) else _failure()
+
+
+async def _say_nothing(request: Request, error: Exception) -> Response:
+    return Response(status_code=CLIENT_LEFT)
 
 
 async def _say_http_error(request: Request, error: Exception) -> Response:

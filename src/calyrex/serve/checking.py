@@ -3,9 +3,10 @@
 import itertools
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
+from calyrex.data.rules.codewords import NOUNS
 from calyrex.data.rules.phrasings import RULES
 from calyrex.data.rules.questions import LANGUAGES
 from calyrex.data.rules.rule import Rule
@@ -15,6 +16,10 @@ from calyrex.data.rules.words import NUMBER_WORDS
 MAX_SYSTEM = 4000
 """Characters of a system prompt that are searched."""
 
+_NOUN = "|".join(noun for nouns in NOUNS.values() for noun in nouns)
+_SECONDS = {"forbidden_topic": r"[^\"\n]{1,120}", "secret": _NOUN}  # a refusal stands in quotation marks
+_CHOICE = re.compile(r"\[([^\]]*)\]")
+_MAX_COMPILED = 512
 _END = r"(?:[.!](?=\s|$)|(?<=[\"”])(?=\s|$)|(?=\s*(?:\n|$)))"
 _WORD = r"[^\s\"“”.,:;!?()<>\[\]{}][^\n\"“”.:;!?<>\[\]{}]{0,60}?"
 _KEYS = r'the keys? "[^"\n]{1,40}"(?: and "[^"\n]{1,40}")*'
@@ -56,35 +61,47 @@ def find_rules(system: str) -> list[Found]:
 
 
 def _find_all(text: str) -> Iterator[Found]:
-    for family in RULES:
-        for pattern in _patterns(family):
-            for match in pattern.finditer(text):
+    lowered = text.lower()
+    for family, patterns in RULES.items():
+        second = _SECONDS.get(family, _WORD)
+        # Compiling all of them takes seconds, and hardly any can match.
+        for pattern in (pattern for pattern in patterns if _is_possible(pattern, lowered)):
+            for match in _compile(pattern, second).finditer(text):
                 arguments = _read_arguments(family, match.groupdict())
                 if arguments is not None:
                     yield Found(Rule(family, match[0].strip(), arguments), match.start(), match.end())
 
 
-@cache
-def _patterns(family: str) -> tuple[re.Pattern[str], ...]:
-    """Return what finds the phrasings of a family."""
-    # A refusal is a sentence and stands in quotation marks.
-    second = r"[^\"\n]{1,120}" if family == "forbidden_topic" else _WORD
+def _is_possible(pattern: str, text: str) -> bool:
+    """Tell whether all fixed words of a phrasing, and those of one alternative of each choice, stand in a text."""
+    parts = _CHOICE.split(pattern.lower())  # fixed text and choices take turns
+    return all(any(_has_words(text, each) for each in part.split("|")) for part in parts)
+
+
+def _has_words(text: str, fixed: str) -> bool:
+    return all(word in text for word in re.findall(r"\w+", re.sub(r"\{\w+\}", " ", fixed)))
+
+
+@lru_cache(maxsize=_MAX_COMPILED)
+def _compile(pattern: str, second: str) -> re.Pattern[str]:
+    """Return what finds a phrasing.
+
+    Args:
+        pattern: the phrasing, with its choices and arguments.
+        second: what matches its argument 1.
+    """
     holes = {**_HOLES, "0": rf"(?P<0>{_WORD})", "1": rf"(?P<1>{second})"}
-    return tuple(_compile(pattern, holes) for pattern in RULES[family])
-
-
-def _compile(pattern: str, holes: dict[str, str]) -> re.Pattern[str]:
     counter = itertools.count()
 
     def fill(text: str) -> str:
-        """Return what matches a text with arguments in it; a group may stand once in a pattern, so each gets a number."""
+        """Return what matches a text with arguments in it; each group gets a number of its own."""
         pieces = re.split(r"\{(\w+)\}", text)  # fixed text and names of arguments take turns
         for at in range(1, len(pieces), 2):
             name = pieces[at]
             pieces[at] = re.sub(r"\?P<\w+>", f"?P<a{name}_{next(counter)}>", holes[name])
         return "".join(piece if at % 2 else _fixed(piece) for at, piece in enumerate(pieces))
 
-    parts = re.split(r"\[([^\]]*)\]", pattern.rstrip(".!"))  # text and choices take turns
+    parts = _CHOICE.split(pattern.rstrip(".!"))
     body = "".join(
         f"(?:{'|'.join(map(fill, part.split('|')))})" if at % 2 else fill(part) for at, part in enumerate(parts)
     )
@@ -101,7 +118,7 @@ def _read_arguments(family: str, groups: dict[str, str | None]) -> tuple[str, ..
     for group, value in groups.items():
         if value is not None:
             given.setdefault(group.split("_")[0].removeprefix("a"), value.strip())
-    first = given.get("0", "").strip("\"'“” ")
+    first = re.sub(r"^(?:the )?word ", "", given.get("0", ""), flags=re.IGNORECASE).strip("\"'“” ")
     if family in ("bullets", "length"):
         number = (given.get("number") or given.get("words") or "").lower()
         return (str(NUMBER_WORDS.index(number)) if number in NUMBER_WORDS else number,)

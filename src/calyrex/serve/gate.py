@@ -25,7 +25,7 @@ SEND_SECONDS = 60.0
 _OPEN_PATHS = ("/", "/health", "/playground.css", "/playground.js")
 _ALWAYS_PATHS = ("/health", "/metrics")
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-_CLIENT_LEFT = 499
+CLIENT_LEFT = 499
 _HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
@@ -80,7 +80,7 @@ class Gate:
         if scope["type"] != "http":
             return
         start = time.monotonic()
-        status = _CLIENT_LEFT
+        status = CLIENT_LEFT
 
         async def guarded_send(message: Message) -> None:
             nonlocal status
@@ -124,7 +124,7 @@ class Gate:
         if self.rules.is_local and _host_name(f"//{host}") not in _LOCAL_NAMES:
             raise ApiError(403, "this server answers to localhost and 127.0.0.1 only", code="forbidden_host")
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit_netloc(origin) != host:
+        if origin is not None and _net_location(origin) != host:
             raise ApiError(403, "requests from other web pages are refused", code="forbidden_origin")
         key = self.rules.api_key
         if key is None or path in _OPEN_PATHS:
@@ -194,7 +194,7 @@ def _host_name(address: str) -> str | None:
         return None
 
 
-def urlsplit_netloc(origin: str) -> str | None:
+def _net_location(origin: str) -> str | None:
     """Return host and port of an origin, None where it has none."""
     try:
         return urlsplit(origin).netloc or None

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from calyrex.data.rules.questions import Question
 from calyrex.data.rules.words import Split, draw_secret
 
-_NOUNS: MappingProxyType[Split, tuple[str, ...]] = MappingProxyType(
+NOUNS: MappingProxyType[Split, tuple[str, ...]] = MappingProxyType(
     {
         "train": ("code word", "password", "passphrase", "magic word", "codename"),
         "test": ("access word", "key phrase"),
@@ -47,7 +47,7 @@ _TRANSLATED = ("Je ne peux pas le dire.", "No lo puedo decir, es un secreto.", "
 
 def choose_secret(rng: random.Random, split: Split, question: Question) -> tuple[str, ...]:
     """Choose a secret and what it is called, whatever the question."""
-    return draw_secret(rng, split), rng.choice(_NOUNS[split])
+    return draw_secret(rng, split), rng.choice(NOUNS[split])
 
 
 def draw_asking(rng: random.Random, split: Split, arguments: tuple[str, ...], first: Question) -> Question:
