@@ -127,7 +127,9 @@ def _render_width(entry: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _with_unit(value: float, unit: str) -> str:
+def _with_unit(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
     if unit == "points":
         return f"{value:+.1f} points"
     return f"{value:.1f} %" if unit == "%" else f"{value:.2f} x"

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import logging
 import random
 import threading
 import time
@@ -176,6 +177,7 @@ def _ask(port: int, chat: list[dict[str, str]], num_tokens: int) -> Reply:
 @contextmanager
 def _served(sizes: Sizes) -> Iterator[tuple[Served, int]]:
     """Serve an anchored base on a free port of this machine; its answers never end by themselves."""
+    logging.getLogger("calyrex.serve").setLevel(logging.WARNING)
     base, tokenizer = _load(sizes)
     base.generation_config.eos_token_id = None
     model: PeftModel = attach_blocks(base, sizes.demo_width).eval()

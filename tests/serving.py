@@ -29,6 +29,8 @@ def save_models(folder: Path, architecture: str = "llama", *, num_adapters: int 
     torch.nn.init.normal_(base.get_output_embeddings().weight)
     base.config.eos_token_id = base.generation_config.eos_token_id = tokenizer.eos_token_id
     base.generation_config.update(**generation)
+    if architecture == "llama":
+        base.config.max_position_embeddings = 8192
     base.save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
     for number, placement in zip(range(num_adapters), ([2, 3, 4], [1, 4]), strict=False):
@@ -107,10 +109,10 @@ class Asked:
             event = self.events.get(timeout=timeout_s)
             assert not isinstance(event, Failure), event.message
             if isinstance(event, Delta):
-                texts[event.index] += event.text
+                texts[event.answer] += event.text
                 self.deltas.append(event)
             else:
-                self.ends[event.index] = event
+                self.ends[event.answer] = event
         return texts
 
 

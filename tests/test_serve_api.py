@@ -36,7 +36,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def options(folder: Path) -> ServeOptions:
     adapters = [f"mine{number}={folder / f'adapter{number}'}" for number in range(2)]
-    return ServeOptions(model=str(folder / "base"), adapter=adapters, max_new_tokens=64, max_body=20_000, max_batch=8)
+    return ServeOptions(
+        model=str(folder / "base"), adapter=adapters, max_new_tokens=64, max_body=20_000, max_batch=8, context=256
+    )
 
 
 @pytest.fixture(scope="module")
@@ -177,10 +179,12 @@ def test_responses_say_what_chats_say(client: OpenAI) -> None:
 
     response = client.responses.create(**asked, instructions="Obey now.", input="What is this?")
     with client.responses.stream(**asked, instructions="Obey now.", input=[CHAT[1]]) as stream:
-        kinds = [event.type for event in stream]
-        streamed = stream.get_final_response()
+        events = list(stream)
 
-    assert response.output_text == streamed.output_text == chat.choices[0].message.content
+    kinds = [event.type for event in events]
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert response.output_text == "".join(deltas) == chat.choices[0].message.content
+    assert events[-1].response.output_text == response.output_text
     assert response.usage is not None and chat.usage is not None
     assert response.usage.input_tokens == chat.usage.prompt_tokens
     assert kinds[0] == "response.created"

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -195,3 +196,31 @@ def test_a_task_takes_its_turn(engine: Engine) -> None:
 
     assert engine.run(lambda: engine.served.base.name).result(timeout=10) == "base"
     assert asked.wait()
+
+
+@pytest.mark.parametrize("company", [0, 3])
+def test_a_prompt_of_one_token_is_continued(folder: Path, engine: Engine, company: int) -> None:
+    others = [ask(engine, "mine0", random_chat(random.Random(n))) for n in range(company)]
+    asked = Asked(engine.served, "mine0", [{"role": "user", "content": "What?"}])
+    asked.generation.input_ids, asked.generation.system_mask = [300], [False]
+
+    engine.submit(asked.generation)
+
+    expected = load_alone(folder, "base").generate(torch.tensor([[300]]), max_new_tokens=8, do_sample=False)
+    assert asked.wait()[0] == engine.served.tokenizer.decode(expected[0, 1:], skip_special_tokens=True)
+    assert all(other.wait() for other in others)
+
+
+def test_a_failure_of_torch_ends_what_runs_and_nothing_more(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = [{"role": "user", "content": "What is this?"}]
+    forward = engine.served.forward
+
+    def fail(*_args: Any, **_options: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(engine.served, "forward", fail)
+    asked = ask(engine, "base", chat)
+
+    assert isinstance(asked.events.get(timeout=30), Failure)
+    monkeypatch.setattr(engine.served, "forward", forward)
+    assert ask(engine, "base", chat).wait()

@@ -118,10 +118,8 @@ class Asking:
         if request.best_of not in (None, request.n or 1):
             raise ApiError(400, "best_of is not supported", param="best_of")
         prompts: list[str] | list[list[int]]
-        if isinstance(request.prompt, str):
+        if isinstance(request.prompt, str) or (request.prompt and isinstance(request.prompt[0], int)):
             prompts = [request.prompt]
-        elif request.prompt and isinstance(request.prompt[0], int):
-            prompts = [request.prompt]  # type: ignore[list-item]
         else:
             prompts = request.prompt  # type: ignore[assignment]
         if not prompts or len(prompts) * (request.n or 1) > self.limits.max_answers:

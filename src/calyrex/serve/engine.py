@@ -56,6 +56,7 @@ class Engine:
         self._condition = threading.Condition()
         self._waiting: list[Generation] = []
         self._tasks: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._reading: list[Generation] = []
         self._prefill: Prefill | None = None
         self._batches = {name: Batch(served, model) for name, model in served.models.items()}
         self._is_stopping = False
@@ -78,8 +79,7 @@ class Engine:
     @property
     def num_running(self) -> int:
         """Answers that are generated now."""
-        prefill = self._prefill
-        reading = 0 if prefill is None else sum(generation.num_answers for generation in prefill.group)
+        reading = sum(generation.num_answers for generation in list(self._reading))
         return reading + sum(len(batch.all_rows) for batch in self._batches.values())
 
     def submit(self, generation: Generation) -> None:
@@ -90,7 +90,7 @@ class Engine:
             StoppingError: the engine stops.
         """
         with self._condition:
-            self._require_room(generation.num_answers)
+            self.require_room(generation.num_answers)
             self._waiting.append(generation)
             self._condition.notify()
 
@@ -103,7 +103,7 @@ class Engine:
         """
         future: Future[Result] = Future()
         with self._condition:
-            self._require_room(1)
+            self.require_room()
             self._tasks.append((task, future))
             self._condition.notify()
         return future
@@ -121,7 +121,13 @@ class Engine:
             self._condition.notify()
         self._thread.join()
 
-    def _require_room(self, num_answers: int) -> None:
+    def require_room(self, num_answers: int = 1) -> None:
+        """Make sure that a request could wait now.
+
+        Raises:
+            QueueFullError: too many wait.
+            StoppingError: the engine stops.
+        """
         if self._is_stopping or not self.is_alive:
             raise StoppingError
         if self.num_waiting + num_answers > self.max_waiting:
@@ -173,27 +179,23 @@ class Engine:
 
     def _read_prompts(self) -> None:
         if self._prefill is None:
-            self._prefill = self._begin_prefill()
-        prefill = self._prefill
-        if prefill is None:
-            return
-        if all(generation.is_cancelled for generation in prefill.group):
-            self._prefill = None
-            return
-        if not prefill.is_done:
-            prefill.advance()
-        if prefill.is_done:
-            self._prefill = None
-            self._let_join(prefill)
+            self._choose_prompts()
+            if not self._reading:
+                return
+            self._prefill = Prefill(self.served, self.prefixes, self._reading)
+        is_wanted = not all(generation.is_cancelled for generation in self._reading)
+        if is_wanted and not self._prefill.is_done:
+            self._prefill.advance()
+        if self._prefill.is_done or not is_wanted:
+            if is_wanted:
+                self._let_join(self._prefill)
+            self._reading, self._prefill = [], None
 
-    def _begin_prefill(self) -> Prefill | None:
+    def _choose_prompts(self) -> None:
         with self._condition:
-            group = choose_group(self._waiting, self.prefixes, self.max_batch - self.num_running)
-            if not group:
-                return None
-            chosen = set(map(id, group))
+            self._reading = choose_group(self._waiting, self.prefixes, self.max_batch - self.num_running)
+            chosen = set(map(id, self._reading))
             self._waiting = [generation for generation in self._waiting if id(generation) not in chosen]
-        return Prefill(self.served, self.prefixes, group)
 
     def _let_join(self, prefill: Prefill) -> None:
         for generation, piece in zip(prefill.group, prefill.pieces(), strict=True):
@@ -204,10 +206,8 @@ class Engine:
                 self._batches[generation.model.name].join(row, piece)
 
     def _fail_running(self, message: str) -> None:
-        failed: dict[int, Generation] = {}
-        if self._prefill is not None:
-            failed |= {id(generation): generation for generation in self._prefill.group}
-            self._prefill = None
+        failed = {id(generation): generation for generation in self._reading}
+        self._reading, self._prefill = [], None
         for batch in self._batches.values():
             failed |= {id(answer.generation): answer.generation for answer in batch.leave()}
         for generation in failed.values():
@@ -222,7 +222,8 @@ class Engine:
         for generation in waiting:
             generation.emit(Failure(message))
         for _, future in tasks:
-            future.cancel()
+            if future.set_running_or_notify_cancel():
+                future.set_exception(StoppingError())
 
 
 def _as_base(model: Any) -> PreTrainedModel:

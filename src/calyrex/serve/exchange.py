@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,11 +26,11 @@ class Part(NamedTuple):
     """Something new of one answer, counted over all prompts of a request.
 
     Attributes:
-        index: which answer.
+        answer: which answer, from 0.
         event: a part of its text, or its end.
     """
 
-    index: int
+    answer: int
     event: Delta | End
 
 
@@ -82,14 +82,12 @@ class Exchange:
             for number, prompt in enumerate(asked.prompts)
         ]
         try:
-            for generation in self._generations:
-                engine.submit(generation)
-        except QueueFullError as error:
+            with refusals():
+                for generation in self._generations:
+                    engine.submit(generation)
+        except ApiError:
             self.cancel()
-            raise queue_full() from error
-        except StoppingError as error:
-            self.cancel()
-            raise stopping() from error
+            raise
         metrics.prompt_tokens.labels(asked.model.name).inc(asked.num_prompt_tokens)
 
     def cancel(self) -> None:
@@ -117,7 +115,7 @@ class Exchange:
                     num_open -= 1
                     self.num_new_tokens += event.num_tokens
                     self.metrics.answer_tokens.labels(self.asked.model.name).inc(event.num_tokens)
-                yield Part(number * self.asked.num_answers + event.index, event)
+                yield Part(number * self.asked.num_answers + event.answer, event)
         finally:
             if num_open:
                 self.cancel()
@@ -147,6 +145,21 @@ class Exchange:
         """Take an event from the engine's thread; after the loop has ended nobody waits for it."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._events.put_nowait, (number, event))
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Turn the engine's refusals inside the ``with`` into answers.
+
+    Raises:
+        ApiError: too many wait, or the server stops.
+    """
+    try:
+        yield
+    except QueueFullError as error:
+        raise queue_full() from error
+    except StoppingError as error:
+        raise stopping() from error
 
 
 async def while_connected(request: Request, work: Awaitable[Result], give_up: Callable[[], object]) -> Result:

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import torch
-from starlette.concurrency import run_in_threadpool
+from peft import PeftModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,9 +15,8 @@ from calyrex.analysis.forced import ForcedRun
 from calyrex.conversation import check_messages
 from calyrex.errors import CalyrexError
 from calyrex.masking import SYSTEM_ROLES
-from calyrex.serve.engine import QueueFullError, StoppingError
-from calyrex.serve.errors import ApiError, JsonResponse, queue_full, stopping
-from calyrex.serve.exchange import while_connected
+from calyrex.serve.errors import ApiError, JsonResponse
+from calyrex.serve.exchange import refusals, while_connected
 from calyrex.serve.schema import ListenRequest
 from calyrex.serve.served import Served, ServedModel
 from calyrex.serve.state import State, note, read_body
@@ -48,16 +48,12 @@ async def listen(state: State, request: Request) -> Response:
     model = state.asking.find_model(fields.model)
     if model.adapter is None:
         raise ApiError(400, f"{model.name} is the base and has no blocks that listen", param="model")
-    listened = await run_in_threadpool(_read, state.served, fields)
+    listened = await state.prepare(partial(_read, state.served), fields)
     scale = model.scale if fields.scale is None else fields.scale
     note(request, model=model.name, prompt_tokens=listened.run.num_tokens)
-    try:
+    with refusals():
         future = state.engine.run(lambda: measure(state.served, model, listened, scale))
-    except QueueFullError as error:
-        raise queue_full() from error
-    except StoppingError as error:
-        raise stopping() from error
-    weights = await while_connected(request, asyncio.wrap_future(future), future.cancel)
+        weights = await while_connected(request, asyncio.wrap_future(future), future.cancel)
     return JsonResponse(
         {
             "blocks": list(model.blocks),
@@ -80,7 +76,7 @@ def measure(served: Served, model: ServedModel, listened: Listened, scale: float
     system_mask = torch.nn.functional.pad(run.system_mask, (0, run.tail.shape[1]))
     with recorded(served.model) as kept:
         tuner(ids, system_mask=system_mask, scale=scale, use_cache=False, logits_to_keep=1)
-    return map_attention(served.model, join_forwards(kept), run)
+    return map_attention(cast(PeftModel, served.model), join_forwards(kept), run)
 
 
 def _read(served: Served, fields: ListenRequest) -> Listened:

@@ -20,16 +20,16 @@ class Metrics:
 
     def __init__(self, engine: Engine) -> None:
         self.registry = CollectorRegistry()
-        shared = {"registry": self.registry}
-        self.requests = Counter("calyrex_requests", "Requests", ["path", "status"], **shared)
+        registry = self.registry
+        self.requests = Counter("calyrex_requests", "Requests", ["path", "status"], registry=registry)
         self.seconds = Histogram(
-            "calyrex_request_seconds", "Seconds to the complete answer", ["path"], buckets=_SECONDS, **shared
+            "calyrex_request_seconds", "Seconds to the complete answer", ["path"], buckets=_SECONDS, registry=registry
         )
         self.first_token = Histogram(
-            "calyrex_first_token_seconds", "Seconds to the first token", ["model"], buckets=_SECONDS, **shared
+            "calyrex_first_token_seconds", "Seconds to the first token", ["model"], buckets=_SECONDS, registry=registry
         )
-        self.prompt_tokens = Counter("calyrex_prompt_tokens", "Tokens of prompts", ["model"], **shared)
-        self.answer_tokens = Counter("calyrex_answer_tokens", "Tokens of answers", ["model"], **shared)
+        self.prompt_tokens = Counter("calyrex_prompt_tokens", "Tokens of prompts", ["model"], registry=registry)
+        self.answer_tokens = Counter("calyrex_answer_tokens", "Tokens of answers", ["model"], registry=registry)
         prefixes = engine.prefixes
         gauges = {
             "running_answers": ("Answers that are generated now", lambda: engine.num_running),
@@ -39,7 +39,7 @@ class Metrics:
             "prefix_misses": ("Requests whose system prompt was new", lambda: prefixes.num_misses),
         }
         for name, (help_text, read) in gauges.items():
-            Gauge(f"calyrex_{name}", help_text, **shared).set_function(read)
+            Gauge(f"calyrex_{name}", help_text, registry=registry).set_function(read)
 
     def render(self) -> bytes:
         """Return all figures in Prometheus' text format."""

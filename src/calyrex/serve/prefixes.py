@@ -39,18 +39,15 @@ class PrefixStore:
     Attributes:
         num_hits: requests that found theirs.
         num_misses: requests that did not.
+        num_tokens: tokens that are kept.
     """
 
     def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
         self.max_tokens = max_tokens
         self.num_hits = 0
         self.num_misses = 0
+        self.num_tokens = 0
         self._kept: OrderedDict[PrefixKey, DynamicCache] = OrderedDict()
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that are kept."""
-        return sum(len(key.input_ids) for key in self._kept)
 
     def __contains__(self, key: PrefixKey) -> bool:
         return key in self._kept
@@ -70,12 +67,15 @@ class PrefixStore:
         if len(key.input_ids) > self.max_tokens or key in self._kept:
             return
         self._kept[key] = join_rows([piece._replace(end=piece.start + len(key.input_ids))])
+        self.num_tokens += len(key.input_ids)
         while self.num_tokens > self.max_tokens:
-            self._kept.popitem(last=False)
+            oldest, _ = self._kept.popitem(last=False)
+            self.num_tokens -= len(oldest.input_ids)
 
     def clear(self) -> None:
         """Forget all."""
         self._kept.clear()
+        self.num_tokens = 0
 
 
 def prefix_key(generation: Generation) -> PrefixKey | None:

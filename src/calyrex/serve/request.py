@@ -45,12 +45,12 @@ class Delta(NamedTuple):
     """A new part of an answer.
 
     Attributes:
-        index: which answer of the request.
+        answer: which answer of the request, from 0.
         text: what is added to it; may be empty.
         chosen: tokens since the last part, where they were asked for.
     """
 
-    index: int
+    answer: int
     text: str
     chosen: tuple[Chosen, ...] = ()
 
@@ -59,12 +59,12 @@ class End(NamedTuple):
     """The end of an answer.
 
     Attributes:
-        index: which answer of the request.
+        answer: which answer of the request, from 0.
         reason: ``stop`` or ``length``.
         num_tokens: its length, the token that ends it included.
     """
 
-    index: int
+    answer: int
     reason: str
     num_tokens: int
 

@@ -4,9 +4,9 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,7 +30,7 @@ async def respond(state: State, request: Request) -> Response:
     require_free_choice(fields.tool_choice)
     if fields.tools and not state.takes_tools:
         raise ApiError(400, "the chat template of this model has no place for tools", param="tools")
-    asked = await run_in_threadpool(_read, state, fields)
+    asked = await state.prepare(partial(_read, state), fields)
     exchange = state.exchange(request, asked)
     answer = _Responding(fields)
     if fields.stream:

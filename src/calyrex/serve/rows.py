@@ -54,13 +54,14 @@ def empty_cache(num_layers: int) -> DynamicCache:
 def join_rows(pieces: Sequence[Piece]) -> DynamicCache:
     """Put pieces together as the rows of a new cache, padded with zeros on the left."""
     length = max(piece.length for piece in pieces)
-    cache = DynamicCache()
-    cache.layers = []
+    joined: list[CacheLayerMixin] = []
     for number, layer in enumerate(pieces[0].cache.layers):
         if isinstance(layer, SystemCacheLayer):
-            cache.layers.append(_join_system(pieces, number, cache.layers[0], length))
+            joined.append(_join_system(pieces, number, joined[0], length))
         else:
-            cache.layers.append(_join_sequence(pieces, number, length))
+            joined.append(_join_sequence(pieces, number, length))
+    cache = DynamicCache()
+    cache.layers = list(joined)
     return cache
 
 

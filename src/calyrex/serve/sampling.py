@@ -2,6 +2,7 @@
 
 import copy
 import secrets
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -28,7 +29,11 @@ def read_processors(base: PreTrainedModel) -> LogitsProcessorList:
         forced_eos_token_id=None,
         forced_bos_token_id=None,
     )
-    return base._get_logits_processor(config, input_ids_seq_length=1, device=base.device, model_kwargs={})
+    model: Any = base
+    processors: LogitsProcessorList = model._get_logits_processor(
+        config, input_ids_seq_length=1, device=base.device, model_kwargs={}
+    )
+    return processors
 
 
 class Chooser:
@@ -69,13 +74,13 @@ class Chooser:
         scores = logits[None]  # [1, V]
         if self.processors:
             seen = torch.tensor([prompt_ids + answer.ids], device=logits.device)
-            scores = self.processors(seen, scores)
+            scores = self.processors(cast(torch.LongTensor, seen), cast(torch.FloatTensor, scores))
         token_id = int(self._draw(scores[0]) if self.is_sampling else scores[0].argmax())
         return token_id, None if self.num_likely is None else _look_up(logits, token_id, self.num_likely)
 
     def _draw(self, scores: Tensor) -> Tensor:
         nothing = torch.empty(1, 0, dtype=torch.int64, device=scores.device)
-        warped = self.warpers(nothing, scores[None])
+        warped = self.warpers(cast(torch.LongTensor, nothing), cast(torch.FloatTensor, scores[None]))
         return torch.multinomial(warped[0].softmax(dim=-1), 1, generator=self.generator)
 
 

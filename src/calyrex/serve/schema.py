@@ -9,6 +9,7 @@ MAX_STOPS = 16
 _MAX_ANSWERS = 128
 _MAX_LIKELY = 20
 _INT64 = 2**63
+_MAX_CHECKED = 8192  # a checker may take quadratic time
 
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 Count = Annotated[int, Field(ge=1)]
@@ -132,6 +133,6 @@ class ListenRequest(Fields):
 class CheckRequest(Fields):
     """``POST /v1/calyrex/check``."""
 
-    system: str
-    question: str
-    answer: str
+    system: Annotated[str, Field(max_length=_MAX_CHECKED)]
+    question: Annotated[str, Field(max_length=_MAX_CHECKED)]
+    answer: Annotated[str, Field(max_length=_MAX_CHECKED)]

@@ -1,22 +1,25 @@
 """What the endpoints of one server share."""
 
-import logging
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from calyrex.serve.asking import Asked, Asking
 from calyrex.serve.engine import Engine
 from calyrex.serve.errors import from_validation
-from calyrex.serve.exchange import Exchange
+from calyrex.serve.exchange import Exchange, refusals
 from calyrex.serve.metrics import Metrics
 from calyrex.serve.schema import Fields
 from calyrex.serve.served import Served
 
 AnyFields = TypeVar("AnyFields", bound=Fields)
-logger = logging.getLogger("calyrex.serve.requests")
+Result = TypeVar("Result")
+_MAX_PREPARING = 2
 
 
 @dataclass(eq=False)
@@ -39,7 +42,19 @@ class State:
     metrics: Metrics
     takes_tools: bool
     log_messages: bool = False
-    is_draining: bool = field(default=False)
+    is_draining: bool = False
+    _preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PREPARING))
+
+    async def prepare(self, read: Callable[[AnyFields], Result], fields: AnyFields) -> Result:
+        """Bring a request into the engine's form on a thread; few at a time, and none that could not wait.
+
+        Raises:
+            ApiError: the request cannot be answered, too many wait, or the server stops.
+        """
+        with refusals():
+            self.engine.require_room()
+        async with self._preparing:
+            return await run_in_threadpool(read, fields)
 
     def exchange(self, request: Request, asked: Asked) -> Exchange:
         """Let a request wait for its answers, and note in the log who is asked.
