@@ -11,7 +11,7 @@ import torch
 
 from calyrex.generation import answer_batch
 from calyrex.serve.engine import Engine, QueueFullError, StoppingError
-from calyrex.serve.request import Failure
+from calyrex.serve.request import Delta, Failure
 from serving import Asked, ask, load_alone, load_models, random_chat, running, save_models
 
 NAMES = ("base", "mine0", "mine1")
@@ -46,6 +46,24 @@ def test_answers_are_the_librarys_with_joins_and_leaves_at_random(folder: Path, 
         time.sleep(rng.random() * 0.02)
 
     assert [one.wait()[0] for one in asked] == expected_texts(folder, engine, chats, 20)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_rows_with_and_without_a_system_prompt_run_together(folder: Path, engine: Engine, is_first: bool) -> None:
+    chats = [
+        ("mine0", random_chat(random.Random(0), system="Obey now.")),
+        ("mine0", [{"role": "user", "content": "What is this?"}]),
+    ]
+    if is_first:
+        chats.reverse()
+
+    first = ask(engine, *chats[0], max_new_tokens=60)
+    begun = first.events.get(timeout=30)  # it runs
+    assert isinstance(begun, Delta)
+    second = ask(engine, *chats[1], max_new_tokens=60)
+
+    expected = expected_texts(folder, engine, chats, 60)
+    assert [begun.text + first.wait()[0], second.wait()[0]] == expected
 
 
 @pytest.mark.parametrize("architecture", ["gemma2", "gemma3_text", "gpt2", "qwen3", "mixtral"])

@@ -90,7 +90,8 @@ def _join_system(pieces: Sequence[Piece], number: int, sequence: CacheLayerMixin
         return joined
     chosen = [_find_places(layer.positions[piece.row], piece) for layer, piece in zip(kept, pieces, strict=True)]
     num_system = max(len(places) for places in chosen)
-    _, heads, _, size = kept[0].keys.shape
+    # A layer without system tokens does not know how many heads there are.
+    _, heads, _, size = max((layer.keys.shape for layer in kept), key=lambda shape: shape[2])
     keys = kept[0].keys.new_zeros(len(pieces), heads, num_system, size)  # [B, K, S, D]
     values = torch.zeros_like(keys)
     positions = kept[0].positions.new_full((len(pieces), num_system), -1)  # [B, S]
