@@ -26,7 +26,11 @@ def save_models(folder: Path, architecture: str = "llama", *, num_adapters: int 
     """Save a tiny base with a chat tokenizer, and adapters ``adapter0`` .. beside it."""
     tokenizer = chatml()
     base = tiny_base(architecture, vocab_size=len(tokenizer))
-    torch.nn.init.normal_(base.get_output_embeddings().weight)
+    weight = torch.nn.init.normal_(base.get_output_embeddings().weight)
+    # Answers of printable characters: other tokens all look alike in a text.
+    texts = {token_id: tokenizer.decode([token_id]) for token_id in range(len(tokenizer))}
+    unsaid = [token_id for token_id, text in texts.items() if not (text.isascii() and text.isprintable())]
+    weight.data[[token_id for token_id in unsaid if token_id != tokenizer.eos_token_id]] = 0.0
     base.config.eos_token_id = base.generation_config.eos_token_id = tokenizer.eos_token_id
     base.generation_config.update(**generation)
     if architecture == "llama":

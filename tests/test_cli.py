@@ -270,3 +270,9 @@ def test_a_study_takes_its_file_as_a_word_and_a_flag_beats_it(tmp_path: Path) ->
 def test_other_verbs_take_no_file_as_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "options.yaml"]) == 2
     assert "options.yaml" in capsys.readouterr().err
+
+
+def test_a_flag_of_a_list_may_be_given_several_times() -> None:
+    _, options = parse(["serve", "--adapter", "a=runs/a,b=runs/b", "--adapter", "c=runs/c"])
+
+    assert options.adapters() == {"a": "runs/a", "b": "runs/b", "c": "runs/c"}
