@@ -117,14 +117,13 @@ class Asking:
                 raise ApiError(400, f"{name} is not supported", param=name)
         if request.best_of not in (None, request.n or 1):
             raise ApiError(400, "best_of is not supported", param="best_of")
-        prompts: list[str] | list[list[int]]
-        if isinstance(request.prompt, str) or (request.prompt and isinstance(request.prompt[0], int)):
-            prompts = [request.prompt]
-        else:
-            prompts = request.prompt  # type: ignore[assignment]
-        if not prompts or len(prompts) * (request.n or 1) > self.limits.max_answers:
-            given = len(prompts) * (request.n or 1)
-            raise ApiError(400, f"expected 1 to {self.limits.max_answers} answers in all, got {given}", param="prompt")
+        given: Any = request.prompt
+        is_one = isinstance(given, str) or (bool(given) and isinstance(given[0], int))
+        prompts: list[str | list[int]] = [given] if is_one else given
+        num_answers = len(prompts) * (request.n or 1)
+        if not 1 <= num_answers <= self.limits.max_answers:
+            message = f"expected 1 to {self.limits.max_answers} answers in all, got {num_answers}"
+            raise ApiError(400, message, param="prompt")
         read = [self._read_text(prompt) if isinstance(prompt, str) else self._read_ids(prompt) for prompt in prompts]
         num_tokens = request.max_tokens or _DEFAULT_COMPLETION_TOKENS
         return self._ask(request, read, num_tokens, request.logprobs)
