@@ -136,10 +136,15 @@ class Tab:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def click(self, selector: str) -> None:
-        x, y = self.place(selector)
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        """Click on an element; again if it moved away, as happens while a page still grows."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"window.hits = 0; {found}.addEventListener('click', () => {{ window.hits += 1; }}, true)")
+        end = time.monotonic() + PATIENCE_S
+        while not self.run("window.hits") and time.monotonic() < end:
+            x, y = self.place(selector)
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def tap(self, selector: str) -> None:
         x, y = self.place(selector)

@@ -306,7 +306,7 @@
     const ends = [...text.matchAll(WORD)].map((match) => match.index + match[0].length);
     let position = 0;
     return tokens.map((token) => {
-      const sought = token.trim(), found = sought ? text.indexOf(sought, position) : -1;
+      const sought = token.trim() || token, found = sought ? text.indexOf(sought, position) : -1;
       const start = found < 0 || found - position > FAR ? position : found;
       if (start === found) position = found + sought.length;
       return ends.findIndex((end) => end > start);
@@ -417,8 +417,8 @@
     select.addEventListener("change", show);
     // A word that comes to lie under a pointer at rest is not pointed at: only moves count.
     said.addEventListener("pointermove", (event) => {
-      const place = placeOf(event);
-      if (event.pointerType !== "mouse" || place === hovered) return;
+      const place = placeOf(event), isMove = event.movementX !== 0 || event.movementY !== 0;
+      if (event.pointerType !== "mouse" || !isMove || place === hovered) return;
       clearTimeout(timer);
       hovered = place;
       const point = () => { pointed = place; open(); };
