@@ -85,6 +85,7 @@ class Tab:
 
     def __init__(self, browser: Browser, width: int, height: int, features: dict[str, str]) -> None:
         self.browser = browser
+        self.clicks = 0
         self.context = browser.call("Target.createBrowserContext")["browserContextId"]
         target = browser.call("Target.createTarget", url="about:blank", browserContextId=self.context)["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -111,13 +112,19 @@ class Tab:
             raise RuntimeError(done["exceptionDetails"].get("exception", {}).get("description"))
         return done["result"].get("value")
 
-    def wait(self, script: str) -> None:
-        """Wait until an expression is true."""
-        end = time.monotonic() + PATIENCE_S
+    def becomes(self, script: str, patience_s: float = PATIENCE_S) -> bool:
+        """Wait until an expression is true; return whether it was in time."""
+        end = time.monotonic() + patience_s
         while not self.run(f"Boolean({script})"):
             if time.monotonic() > end:
-                raise TimeoutError(f"never true: {script}\n{self.run('document.body.innerText')}")
+                return False
             time.sleep(0.03)
+        return True
+
+    def wait(self, script: str) -> None:
+        """Wait until an expression is true."""
+        if not self.becomes(script):
+            raise TimeoutError(f"never true: {script}\n{self.run('document.body.innerText')}")
 
     def text(self, selector: str) -> str:
         return self.run(f"document.querySelector({json.dumps(selector)}).textContent")
@@ -137,14 +144,17 @@ class Tab:
 
     def click(self, selector: str) -> None:
         """Click on an element; again if it moved away, as happens while a page still grows."""
+        self.clicks += 1
         found = f"document.querySelector({json.dumps(selector)})"
-        self.run(f"window.hits = 0; {found}.addEventListener('click', () => {{ window.hits += 1; }}, true)")
-        end = time.monotonic() + PATIENCE_S
-        while not self.run("window.hits") and time.monotonic() < end:
+        self.run(f"{found}.addEventListener('click', () => {{ window.hit = {self.clicks}; }}, {{ once: true }})")
+        for _ in range(5):
             x, y = self.place(selector)
             self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
             for kind in ("mousePressed", "mouseReleased"):
                 self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+            if self.becomes(f"window.hit === {self.clicks}", patience_s=1.0):
+                return
+        raise TimeoutError(f"cannot be clicked: {selector}")
 
     def tap(self, selector: str) -> None:
         x, y = self.place(selector)

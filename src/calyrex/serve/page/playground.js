@@ -349,11 +349,15 @@
       map.spans.forEach((span, other) => {
         span.style.setProperty("--weight", shares ? (shares[other] / largest).toFixed(3) : "0");
       });
-      const from = place === null ? "The answer as a whole" : `“${all[place].textContent}”`;
-      if (!shares) { output.textContent = `${from} was not measured.`; return; }
+      // A word of another direction must not carry the line's own words with it.
+      const quote = (text) => make("bdi", "", `“${text}”`);
+      const from = place === null ? "The answer as a whole" : quote(all[place].textContent);
+      if (!shares) { output.replaceChildren(from, " was not measured."); return; }
       const order = shares.map((_, other) => other).sort((first, second) => shares[second] - shares[first]);
-      const named = order.slice(0, NAMED).map((other) => `“${map.spans[other].textContent}” ${percent(shares[other])}`);
-      output.textContent = `${from} listened most to ${named.join(", ")}`;
+      const named = order.slice(0, NAMED).flatMap((other, rank) => {
+        return [rank ? ", " : "", quote(map.spans[other].textContent), ` ${percent(shares[other])}`];
+      });
+      output.replaceChildren(from, " listened most to ", ...named);
     }
 
     function setTab(place, hasFocus) {
