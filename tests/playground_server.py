@@ -18,6 +18,7 @@ FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/playground.css": ("playground.css", "text/css; charset=utf-8"),
     "/playground.js": ("playground.js", "text/javascript; charset=utf-8"),
+    "/playground.svg": ("playground.svg", "image/svg+xml"),
 }
 HOLD, CUT, BREAK = "<hold>", "<cut>", "<break>"
 """In the pieces of an answer: wait for the test, end without an end, and fall short of what was announced."""

@@ -69,7 +69,7 @@ def source() -> Source:
 def test_page_asks_nobody_but_its_own_server(source: Source) -> None:
     addresses = source.values("src") + source.values("href")
 
-    assert sorted(addresses) == ["#message", "playground.css", "playground.js"]
+    assert sorted(addresses) == ["#message", "playground.css", "playground.js", "playground.svg"]
     assert not re.search(r"https?:|//[a-z]|@import|url\(|data:", read("playground.css"))
     assert not re.search(r"https?:|\"//|import\(", read("playground.js"))
     assert set(re.findall(r'"(v1/[^"]*)"', read("playground.js"))) == {
@@ -671,4 +671,5 @@ def test_every_control_has_a_name_for_a_screen_reader(answered: Tab) -> None:
 
 
 def test_page_is_part_of_the_package() -> None:
-    assert sorted(path.name for path in Path(PAGE).iterdir()) == ["index.html", "playground.css", "playground.js"]
+    files = ["index.html", "playground.css", "playground.js", "playground.svg"]
+    assert sorted(path.name for path in Path(PAGE).iterdir()) == files

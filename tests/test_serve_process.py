@@ -8,83 +8,26 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from openai import OpenAI
 
+from server_process import CHAT, Server, served
 from serving import save_models
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-CHAT: list[Any] = [{"role": "system", "content": "Obey now."}, {"role": "user", "content": "What is this?"}]
 SECRET = "zebracanary"
 NUM_HOSTILE = 2000
 FIELDS = (
     *("messages", "model", "temperature", "top_p", "n", "stop", "seed", "stream", "tools", "logprobs", "prompt"),
     *("input", "scale", "max_tokens", "response_format", "tool_choice", "answer", "system", "stream_options"),
 )
-
-
-class Server:
-    """A server process, and what it logs."""
-
-    def __init__(self, folder: Path, port: int = 0, *more: str) -> None:
-        adapters = [f"--adapter=mine{number}={folder / f'adapter{number}'}" for number in range(2)]
-        command = [sys.executable, "-m", "calyrex", "serve", "--model", str(folder / "base"), *adapters]
-        self.process = subprocess.Popen(
-            [*command, "--port", str(port), "--max-body", "100000", *more], stderr=subprocess.PIPE, text=True
-        )
-        assert self.process.stderr is not None
-        self.lines: list[dict[str, Any]] = []
-        for line in self.process.stderr:
-            with suppress(ValueError):
-                self.lines.append(json.loads(line))
-                if self.lines[-1]["event"] == "ready":
-                    break
-        self.address = self.lines[-1]["address"]
-        self.port = int(self.address.rpartition(":")[2])
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-        self.client = OpenAI(base_url=f"{self.address}/v1", api_key="any", max_retries=0, timeout=60)
-
-    def _read(self) -> None:
-        for line in self.process.stderr or ():
-            self.lines.append(json.loads(line))
-
-    def say(self, model: str = "mine0", **options: Any) -> str | None:
-        asked = {"temperature": 0, "max_tokens": 8, "messages": CHAT, **options}
-        return self.client.chat.completions.create(model=model, **asked).choices[0].message.content
-
-    def memory_bytes(self) -> int:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) * 1024
-
-    def end(self, sig: int = signal.SIGTERM) -> int:
-        self.process.send_signal(sig)
-        code = self.process.wait(60)
-        self.reader.join(10)
-        return code
-
-
-@contextmanager
-def served(folder: Path, *more: str, port: int = 0) -> Iterator[Server]:
-    server = Server(folder, port, *more)
-    try:
-        yield server
-    finally:
-        server.process.kill()
-        server.process.wait()
-        server.reader.join(10)
-        server.client.close()
-        assert server.process.stderr is not None
-        server.process.stderr.close()
 
 
 @pytest.fixture(scope="module")
@@ -240,13 +183,15 @@ def test_a_silent_client_is_shown_the_door(server: Server) -> None:
 def test_killed_under_load_it_starts_again(folder: Path) -> None:
     with served(folder) as server, ThreadPoolExecutor(8) as pool:
         expected = server.say()
-        load = [pool.submit(server.say, "base", max_tokens=200) for _ in range(8)]
+        load = [pool.submit(server.say, "base", max_tokens=1000) for _ in range(8)]
         time.sleep(0.3)
         server.end(signal.SIGKILL)
-        assert all(isinstance(one.exception(60), openai.APIConnectionError) for one in load if one.exception(60))
+        broken = [one.exception(60) for one in load]
         port = server.port
     with served(folder, port=port) as again:
         assert again.say() == expected
+    assert any(broken)
+    assert all(isinstance(error, openai.APIConnectionError) for error in broken if error)
 
 
 def test_asked_to_stop_it_finishes_what_runs(folder: Path) -> None:

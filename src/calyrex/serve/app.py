@@ -29,7 +29,7 @@ from calyrex.serve.served import Served
 from calyrex.serve.state import State, read_body
 
 PAGE = Path(__file__).parent / "page"
-_PAGE_FILES = {"/": "index.html", "/playground.css": "playground.css", "/playground.js": "playground.js"}
+_PAGE_FILES = {"/": "index.html"} | {f"/playground.{kind}": f"playground.{kind}" for kind in ("css", "js", "svg")}
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ANSWERS = {
     "/v1/chat/completions": answer_chat,

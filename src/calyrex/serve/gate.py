@@ -22,7 +22,7 @@ BODY_SECONDS = 30.0
 SEND_SECONDS = 60.0
 """How long a client may take to read a part of an answer."""
 
-_OPEN_PATHS = ("/", "/health", "/playground.css", "/playground.js")
+_OPEN_PATHS = ("/", "/health", "/playground.css", "/playground.js", "/playground.svg")
 _ALWAYS_PATHS = ("/health", "/metrics")
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 CLIENT_LEFT = 499

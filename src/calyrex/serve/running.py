@@ -34,6 +34,7 @@ def serve(options: ServeOptions) -> None:
 
     Raises:
         CalyrexError: The base cannot be loaded, the address is taken, or it needs a key.
+        RuntimeError: The engine has failed for good; its own traceback came before.
     """
     options.api_key()  # before models are loaded
     listener = _listen(options)
@@ -57,6 +58,8 @@ def serve(options: ServeOptions) -> None:
             with json_logs():
                 _say_start(state, listener)
                 Server(config, state, options.shutdown_seconds).run(sockets=[listener])
+            if not state.engine.is_alive:
+                raise RuntimeError("the engine has failed, and with it the server ends")
         finally:
             state.engine.stop()
 
@@ -84,7 +87,7 @@ class Server(uvicorn.Server):
         is_over = self.state.is_draining and (
             engine.num_running + engine.num_waiting == 0 or time.monotonic() > self._deadline
         )
-        return bool(await super().on_tick(counter)) or is_over
+        return bool(await super().on_tick(counter)) or is_over or not engine.is_alive
 
 
 class ImpatientProtocol(H11Protocol):

@@ -1,0 +1,51 @@
+"""How a server ends."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calyrex.serve.engine import Engine
+from calyrex.serve.options import ServeOptions
+from calyrex.serve.running import serve
+from serving import save_models
+
+
+def find_port() -> int:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def ask(port: int) -> None:
+    """Ask as soon as the server is there; its answer does not matter."""
+    body = {"model": "base", "messages": [{"role": "user", "content": "What is this?"}]}
+    for _ in range(600):
+        with suppress(ConnectionRefusedError), closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+            connection.request("POST", "/v1/chat/completions", json.dumps(body))
+            connection.getresponse()
+            return
+        time.sleep(0.1)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_server_whose_engine_has_failed_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, port = save_models(tmp_path, num_adapters=0), find_port()
+
+    def fail(*_given: Any) -> None:
+        raise KeyError("a mistake of the engine")
+
+    monkeypatch.setattr(Engine, "_work", fail)
+    client = threading.Thread(target=ask, args=(port,))
+    client.start()
+    try:
+        with pytest.raises(RuntimeError, match="engine has failed"):
+            serve(ServeOptions(model=str(folder / "base"), port=port))
+    finally:
+        client.join()
