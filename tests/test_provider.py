@@ -65,6 +65,24 @@ def test_concurrent_questions_share_one_batch(base_folder: Path, monkeypatch: py
     assert sizes == [len(TEXTS)]
 
 
+def test_short_questions_are_not_padded_to_more_than_twice_their_length(
+    base_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LocalModel(str(base_folder))
+    groups: list[list[int]] = []
+    answer = model._answer
+    monkeypatch.setattr(
+        model,
+        "_answer",
+        lambda group, stop: groups.append([one.num_tokens for one in group]) or answer(group, stop),
+    )
+
+    ask_all(model, [chat("word " * length) for length in (1, 2, 24, 25)])
+
+    assert [len(group) for group in groups] == [2, 2]
+    assert all(2 * min(group) >= max(group) for group in groups)
+
+
 def test_answers_are_handed_out_before_the_next_batch_begins(
     base_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,13 +206,22 @@ class _Request:
     is_called: anyio.Event = field(default_factory=anyio.Event)
     """Set when it has its answer, or is to lead."""
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the conversation with its longest answer."""
+        return self.num_prompt_tokens + self.max_new_tokens
+
 
 def _choose_group(pending: Sequence[_Request], batch_tokens: int) -> list[_Request]:
-    """Choose the longest prompt and those next to it in length that may grow by as many tokens."""
+    """Choose the longest prompt and those next to it that may grow by as many tokens and are half as long at least."""
     ordered = sorted(pending, key=lambda request: request.place)
-    max_new_tokens = ordered[0].max_new_tokens
-    alike = [request for request in ordered if request.max_new_tokens == max_new_tokens]
-    lengths = [request.num_prompt_tokens + max_new_tokens for request in alike]
+    first = ordered[0]
+    alike = [
+        request
+        for request in ordered
+        if request.max_new_tokens == first.max_new_tokens and 2 * request.num_tokens >= first.num_tokens
+    ]
+    lengths = [request.num_tokens for request in alike]
     return [alike[i] for i in next(group_by_length(lengths, batch_tokens))]
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from peft import PeftModel
+from peft import LoraModel, PeftModel
 from rich.progress import Progress
 
 from calyrex.benchmarks.benchmark import Case, Scored
@@ -55,6 +55,9 @@ def evaluate_run(study: Study, contender: Contender, folder: Path) -> None:
     subject = open_subject(options)
     if subject.local is not None:
         subject.local.prefill = _find_prefill(study, contender, subject.local)
+        model = subject.local.model
+        if isinstance(model, PeftModel) and isinstance(model.base_model, LoraModel):
+            model.base_model.merge_adapter()  # as LoRA is served: its answers cost what the base's cost
     _evaluate(study, subject, options, list(study.num_cases))
     forgettable = [task for task in study.num_cases if f"{task}+system" in {measure.task for measure in MEASURES}]
     if forgettable:
