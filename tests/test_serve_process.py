@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -57,6 +58,36 @@ def test_the_official_client_works(server: Server) -> None:
         server.say("nothing")
     with pytest.raises(openai.BadRequestError):
         server.say(temperature=9)
+
+
+def test_python_of_the_serving_page_runs(server: Server) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "serving.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
+    code = code.replace("http://127.0.0.1:8000", server.address).replace('"mine"', '"mine0"')
+    names: dict[str, Any] = {}
+
+    exec(compile(code, "serving.md", "exec"), names)
+    names["client"].close()
+
+    assert names["answer"].choices[0].message.content is not None
+
+
+def test_inspect_evaluates_a_served_model(server: Server, folder: Path, tmp_path: Path) -> None:
+    asked = ["eval", "--tasks", "rules", "--limit", "12"]
+    served_model = ["--url", f"{server.address}/v1", "--model", "mine0", "--output-dir", str(tmp_path / "served")]
+    here = ["--model", str(folder / "base"), "--adapter", str(folder / "adapter0"), "--output-dir"]
+
+    for more in (served_model, [*here, str(tmp_path / "here")]):
+        subprocess.run([sys.executable, "-m", "calyrex", *asked, *more], check=True, capture_output=True)
+
+    samples = [read_answers(tmp_path / name / "samples" / "rules.jsonl") for name in ("served", "here")]
+    assert len(samples[0]) == 12
+    assert samples[0] == samples[1]
+
+
+def read_answers(path: Path) -> list[Any]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return sorted((row["id"], row["answers"]) for row in rows)
 
 
 def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
