@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from calyrex.models import load_anchored, load_base, load_tokenizer
 from calyrex.serve.engine import Engine
@@ -26,6 +27,9 @@ def save_models(folder: Path, architecture: str = "llama", *, num_adapters: int 
     """Save a tiny base with a chat tokenizer, and adapters ``adapter0`` .. beside it."""
     tokenizer = chatml()
     base = tiny_base(architecture, vocab_size=len(tokenizer))
+    for module in base.modules():  # or the next token would depend on the last one alone
+        if isinstance(module, torch.nn.Linear | Conv1D):
+            torch.nn.init.normal_(module.weight, std=0.4)
     weight = torch.nn.init.normal_(base.get_output_embeddings().weight)
     # Answers of printable characters: other tokens all look alike in a text.
     texts = {token_id: tokenizer.decode([token_id]) for token_id in range(len(tokenizer))}

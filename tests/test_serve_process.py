@@ -19,6 +19,8 @@ from typing import Any
 import openai
 import pytest
 
+from calyrex.generation import answer_batch
+from calyrex.models import load_anchored, load_tokenizer
 from server_process import CHAT, Server, served
 from serving import save_models
 
@@ -88,6 +90,22 @@ def test_inspect_evaluates_a_served_model(server: Server, folder: Path, tmp_path
 def read_answers(path: Path) -> list[Any]:
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return sorted((row["id"], row["answers"]) for row in rows)
+
+
+def test_32_clients_at_once_get_the_answers_to_their_own_system_prompts(server: Server, folder: Path) -> None:
+    tokenizer = load_tokenizer(folder / "base")
+    model = load_anchored(folder / "base", folder / "adapter0")
+    chats = [[{"role": "system", "content": f"{SECRET} {number}"}, CHAT[1]] for number in range(32)]
+    expected = [answer_batch(model, tokenizer, [chat], max_new_tokens=12)[0].text for chat in chats]
+
+    def talk(number: int) -> list[str | None]:
+        return [server.say("mine0", messages=chats[number], max_tokens=12) for _ in range(4)]
+
+    with ThreadPoolExecutor(32) as pool:
+        answers = list(pool.map(talk, range(32)))
+
+    assert len(set(expected)) > 16
+    assert answers == [[text] * 4 for text in expected]
 
 
 def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
