@@ -3,11 +3,12 @@
 import http.client
 import json
 import logging
+import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
 from statistics import median
@@ -52,9 +53,27 @@ class Reply(NamedTuple):
     num_tokens: int
 
 
+class Load(NamedTuple):
+    """What clients ask.
+
+    Attributes:
+        port: where the server listens.
+        num_clients: clients that ask at the same time.
+        num_requests: requests of each, one after the other.
+        turn: number of the round, which chooses the questions.
+        num_tokens: shortest and longest answer in tokens.
+    """
+
+    port: int
+    num_clients: int
+    num_requests: int
+    turn: int
+    num_tokens: tuple[int, int]
+
+
 def compare_throughput(sizes: Sizes) -> dict[str, Figure]:
     """Measure tokens per second of many clients at once, over those of one plain batch of as many rows."""
-    with _served(sizes) as (served, port):
+    with _served(sizes) as (served, port), _client_process() as clients:
         chats = [_chat(number, 0) for number in range(sizes.serve_clients)]
         lengths = encode_chat(served.tokenizer, chats)["attention_mask"].sum(dim=1).tolist()
         plain: list[float] = []
@@ -63,7 +82,8 @@ def compare_throughput(sizes: Sizes) -> dict[str, Figure]:
         for turn in range(sizes.serve_rounds + 1):
             plain_s = time_once(lambda: _answer_plainly(served, chats, sizes.serve_tokens))
             start = time.perf_counter()
-            replies = _ask_all(port, sizes.serve_clients, sizes.serve_requests, turn, lambda _: sizes.serve_tokens)
+            load = Load(port, sizes.serve_clients, sizes.serve_requests, turn, (sizes.serve_tokens, sizes.serve_tokens))
+            replies = clients.submit(ask_all, load).result()
             seconds = time.perf_counter() - start
             mixed += sum(_holds_another(number, each) for number, some in enumerate(replies) for each in some)
             if turn > 0:
@@ -83,19 +103,14 @@ def compare_throughput(sizes: Sizes) -> dict[str, Figure]:
 
 def compare_first_token(sizes: Sizes) -> dict[str, Figure]:
     """Measure the time to the first token among several clients that ask without a pause, over that of one alone."""
-    with _served(sizes) as (served, port):
-        rng = random.Random(0)
+    with _served(sizes) as (served, port), _client_process() as clients:
         sides: dict[str, list[float]] = {"alone": [], "in company": []}
         for turn in range(sizes.serve_rounds + 1):
             for name, num_clients in (("alone", 1), ("in company", sizes.serve_company)):
                 # Answers of several lengths, or all clients would ask at the same moment.
-                replies = _ask_all(
-                    port,
-                    num_clients,
-                    sizes.serve_requests,
-                    turn,
-                    lambda _: rng.randint(sizes.serve_tokens // 2, 2 * sizes.serve_tokens),
-                )
+                lengths = (sizes.serve_tokens // 2, 2 * sizes.serve_tokens)
+                load = Load(port, num_clients, sizes.serve_requests, turn, lengths)
+                replies = clients.submit(ask_all, load).result()
                 if turn > 0:
                     sides[name].append(1e3 * median(each.first_s for some in replies for each in some[1:]))
         figure = Figure(
@@ -134,19 +149,19 @@ def _adapter(served: Served) -> str | None:
     return served.models[_NAME].adapter
 
 
-def _ask_all(
-    port: int, num_clients: int, num_requests: int, turn: int, num_tokens: Callable[[int], int]
-) -> list[list[Reply]]:
+def ask_all(load: Load) -> list[list[Reply]]:
     """Let clients ask at the same time, each one request after the other."""
+    rng = random.Random(load.turn)
+    lengths = [[rng.randint(*load.num_tokens) for _ in range(load.num_requests)] for _ in range(load.num_clients)]
 
     def talk(number: int) -> list[Reply]:
+        first = load.turn * load.num_requests
         return [
-            _ask(port, _chat(number, turn * num_requests + request), num_tokens(request))
-            for request in range(num_requests)
+            _ask(load.port, _chat(number, first + request), length) for request, length in enumerate(lengths[number])
         ]
 
-    with ThreadPoolExecutor(num_clients) as pool:
-        return list(pool.map(talk, range(num_clients)))
+    with ThreadPoolExecutor(load.num_clients) as pool:
+        return list(pool.map(talk, range(load.num_clients)))
 
 
 def _ask(port: int, chat: list[dict[str, str]], num_tokens: int) -> Reply:
@@ -172,6 +187,11 @@ def _ask(port: int, chat: list[dict[str, str]], num_tokens: int) -> Reply:
         count = (event["usage"] or {}).get("completion_tokens", count)
     connection.close()
     return Reply("".join(texts), first_s or time.perf_counter() - start, count)
+
+
+def _client_process() -> ProcessPoolExecutor:
+    """Return a process for the clients, which in the server's own would take turns with it."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
 @contextmanager
