@@ -21,10 +21,10 @@ from calyrex.serve.served import load_served
 from calyrex.serve.state import State
 from calyrex.span import encode_chat
 from chat_tokenizers import byte_level
+from server_process import CHAT
 from serving import load_alone, random_chat, save_models
 
 LOCAL = "http://127.0.0.1"
-CHAT: list[Any] = [{"role": "system", "content": "Obey now."}, {"role": "user", "content": "What is this?"}]
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
 
 

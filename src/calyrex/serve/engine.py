@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from peft import PeftModel
@@ -51,7 +51,7 @@ class Engine:
         self.max_waiting = max_waiting
         self.prefixes = PrefixStore()
         base = served.model.get_base_model() if isinstance(served.model, PeftModel) else served.model
-        self._processors = read_processors(_as_base(base))
+        self._processors = read_processors(cast(PreTrainedModel, base))
         self._end_ids = end_ids(served.model)
         self._condition = threading.Condition()
         self._waiting: list[Generation] = []
@@ -224,8 +224,3 @@ class Engine:
         for _, future in tasks:
             if future.set_running_or_notify_cancel():
                 future.set_exception(StoppingError())
-
-
-def _as_base(model: Any) -> PreTrainedModel:
-    base: PreTrainedModel = model
-    return base
