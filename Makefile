@@ -18,7 +18,7 @@ test: setup
 	$(BIN)/python -m pytest
 
 test-real: setup
-	$(BIN)/python -m pytest -n 0 -m "real_model or slow" --timeout 900
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "real_model or slow" --timeout 900
 
 test-all: test test-real
 

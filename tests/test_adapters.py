@@ -212,15 +212,17 @@ def test_adapter_without_a_recorded_base_asks_for_it(tmp_path: Path) -> None:
         recorded_base(adapter)
 
 
-def test_builtin_base_is_recognised_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cache", [".", "/home/ann/.cache/calyrex/models"])
+def test_builtin_base_is_recognised_on_every_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
     package = tmp_path / "package"
     package.mkdir()
     file = write_gguf(package / "tiny.gguf", tiny_base())
     monkeypatch.setattr(models, "_find_builtin", lambda: file)
     adapter = save_adapter(tmp_path / "adapter", tiny_base())
-    edit_json(
-        adapter / "adapter_config.json",
-        base_model_name_or_path=f"/home/ann/.cache/calyrex/models/{gguf.folder_name(file)}",
-    )
+    (tmp_path / gguf.folder_name(file)).mkdir()
+    recorded = str(tmp_path / cache / gguf.folder_name(file))
+    edit_json(adapter / "adapter_config.json", base_model_name_or_path=recorded)
 
     assert recorded_base(adapter) == BUILTIN

@@ -3,7 +3,9 @@
 import json
 import logging
 import random
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def options(folder: Path) -> ServeOptions:
     adapters = [f"mine{number}={folder / f'adapter{number}'}" for number in range(2)]
     return ServeOptions(
-        model=str(folder / "base"), adapter=adapters, max_new_tokens=64, max_body=20_000, max_batch=8, context=256
+        model=str(folder / "base"),
+        adapter=adapters,
+        max_new_tokens=64,
+        max_body=20_000,
+        max_batch=8,
+        max_batch_tokens=600,
+        context=256,
     )
 
 
@@ -209,11 +217,18 @@ def test_responses_say_what_chats_say(client: OpenAI) -> None:
         ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "tool_choice": "required"}, 400, "forced"),
         ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "max_tokens": 60}, 200, ""),
         ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "presence_penalty": 1.0}, 400, "presence"),
+        ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "top_k": 5}, 400, "top_k"),
+        ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "max_tokens": 9, "top_k": -1}, 200, ""),
+        ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "stop": 5}, 400, "a list of at most 16"),
+        ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "n": 8, "max_tokens": 64}, 400, "lower n"),
+        ("/v1/completions", {"model": "mine0", "prompt": {}}, 400, "lists of token ids"),
         ("/v1/completions", {"model": "mine0", "prompt": ""}, 400, "empty"),
         ("/v1/completions", {"model": "mine0", "prompt": [10**9]}, 400, "no token"),
         ("/v1/completions", {"model": "mine0", "prompt": "Hi", "echo": True}, 400, "echo"),
         ("/v1/responses", {"model": "mine0", "input": "Hi", "previous_response_id": "x"}, 400, "previous"),
         ("/v1/responses", {"model": "mine0", "input": [{"type": "image"}]}, 400, "image"),
+        ("/v1/responses", {"model": "mine0", "input": "Hi", "background": True}, 400, "background"),
+        ("/v1/calyrex/check", {"system": "Answer in \u017fix words.", "question": "?", "answer": "A"}, 200, ""),
         ("/v1/nothing", {}, 404, "nothing at"),
         ("/health", {}, 405, "does not take POST"),
     ],
@@ -227,8 +242,19 @@ def test_mistakes_are_said_in_one_line(web: TestClient, path: str, body: Any, st
     assert status == 200 or part in error_of(response)["message"]
 
 
-def test_a_conversation_that_is_too_long_is_said_so(client: OpenAI) -> None:
-    chat: list[Any] = [{"role": "user", "content": "now " * 400}]
+@pytest.mark.parametrize("arguments", ['{"x":' * 900 + "1" + "}" * 900, '{"x": ' + "1" * 5000 + "}", "[" * 10_000])
+def test_arguments_that_no_reader_takes_are_no_failure(web: TestClient, arguments: str) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "look_up", "arguments": arguments}}
+    messages = [CHAT[1], {"role": "assistant", "content": "", "tool_calls": [call]}, CHAT[1]]
+
+    response = web.post("/v1/chat/completions", json={"model": "mine0", "messages": messages})
+
+    assert error_of(response)["param"] == "messages"
+
+
+@pytest.mark.parametrize("num_words", [300, 4000])
+def test_a_conversation_that_is_too_long_is_said_so(client: OpenAI, num_words: int) -> None:
+    chat: list[Any] = [{"role": "user", "content": "now " * num_words}]
 
     with pytest.raises(openai.BadRequestError) as error:
         client.chat.completions.create(model="base", messages=chat)
@@ -260,6 +286,20 @@ def test_a_key_is_asked_for_everywhere_but_at_the_door(
         assert locked.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200
 
 
+def test_an_address_of_this_machine_answers_to_itself(state: State, options: ServeOptions) -> None:
+    web = TestClient(build_app(state, replace(options, host="127.0.0.2")))
+
+    assert web.get("/v1/models", headers={"Host": "127.0.0.2:8000"}).status_code == 200
+    assert "127.0.0.2" in error_of(web.get("/v1/models", headers={"Host": "127.0.0.3"}))["message"]
+
+
+def test_a_key_that_no_header_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "schl\u00fcssel")
+
+    with pytest.raises(CalyrexError, match="ASCII"):
+        ServeOptions().api_key()
+
+
 def test_other_machines_are_served_with_a_key_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     monkeypatch.setenv("OTHER", "secret")
@@ -288,6 +328,11 @@ def test_the_page_and_its_policy_are_served(web: TestClient) -> None:
     assert page.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize("path", ["/", "/health", "/v1/models"])
+def test_heads_are_answered(web: TestClient, path: str) -> None:
+    assert web.head(path).status_code == 200
+
+
 def test_what_happens_is_counted(web: TestClient, client: OpenAI) -> None:
     client.chat.completions.create(model="mine1", messages=CHAT, max_tokens=3)
 
@@ -295,7 +340,8 @@ def test_what_happens_is_counted(web: TestClient, client: OpenAI) -> None:
 
     assert 'calyrex_requests_total{path="/v1/chat/completions",status="200"}' in metrics
     assert 'calyrex_answer_tokens_total{model="mine1"}' in metrics
-    assert "calyrex_prefix_misses" in metrics
+    assert "calyrex_prefix_misses_total" in metrics
+    assert "# TYPE calyrex_prefix_hits_total counter" in metrics
 
 
 @pytest.mark.parametrize("is_shown", [False, True])
@@ -310,6 +356,17 @@ def test_the_log_holds_what_is_said_only_when_asked(
     facts = caplog.records[-1].facts  # type: ignore[attr-defined]
     assert (facts["model"], facts["status"], facts["completion_tokens"]) == ("mine0", 200, 3)
     assert ("Obey now." in json.dumps(facts)) == is_shown
+
+
+def test_instructions_are_said_too(
+    web: TestClient, state: State, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "log_messages", True)
+    caplog.set_level(logging.INFO, "calyrex.serve.requests")
+
+    web.post("/v1/responses", json={"model": "mine0", "instructions": "Obey now.", "input": "Hi"})
+
+    assert "Obey now." in json.dumps(caplog.records[-1].facts)  # type: ignore[attr-defined]
 
 
 def test_a_draining_server_takes_nothing_new(web: TestClient, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,6 +401,13 @@ def test_rules_are_ticked_and_crossed(web: TestClient) -> None:
     assert web.post("/v1/calyrex/check", json=body).json() == {
         "rules": [{"text": "Answer in capital letters.", "family": "uppercase", "kept": True}]
     }
+
+
+@pytest.mark.parametrize("name", ["Llama-3.2-1B", "v1.gguf.old"])
+def test_a_base_has_the_whole_name_of_its_folder(folder: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(folder / "base", tmp_path / name)
+
+    assert load_served(ServeOptions(model=str(tmp_path / name))).base.name == name
 
 
 def test_a_broken_adapter_is_named_and_the_rest_is_served(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

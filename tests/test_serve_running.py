@@ -2,7 +2,9 @@
 
 import http.client
 import json
+import logging
 import socket
+import sys
 import threading
 import time
 from contextlib import closing, suppress
@@ -13,7 +15,7 @@ import pytest
 
 from calyrex.serve.engine import Engine
 from calyrex.serve.options import ServeOptions
-from calyrex.serve.running import serve
+from calyrex.serve.running import JsonFormatter, serve
 from serving import save_models
 
 
@@ -49,3 +51,21 @@ def test_a_server_whose_engine_has_failed_ends(tmp_path: Path, monkeypatch: pyte
             serve(ServeOptions(model=str(folder / "base"), port=port))
     finally:
         client.join()
+
+
+def test_the_log_tells_where_a_failure_was_and_no_text() -> None:
+    said = " ".join(("zebra", "canary"))
+    try:
+        try:
+            int(said)
+        except ValueError as error:
+            raise KeyError(said) from error
+    except KeyError:
+        record = logging.LogRecord("x", logging.ERROR, "", 1, "failed", None, sys.exc_info())
+
+    line = JsonFormatter().format(record)
+
+    trace = json.loads(line)["traceback"]
+    assert trace.index("ValueError\n") < trace.index("KeyError\n")
+    assert __file__ in trace
+    assert said not in line

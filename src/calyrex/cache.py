@@ -70,6 +70,23 @@ class SystemCacheLayer(CacheLayerMixin):
             self._place(torch.cat([self.positions, positions], dim=1))
         return self.keys, self.values
 
+    def replace_row(self, row: int, key_states: Tensor, value_states: Tensor, *, positions: Tensor) -> None:
+        """Let a row hold other system tokens, at most as many as there is room for.
+
+        Args:
+            row: which row.
+            key_states: their keys, ``[K, S, D]``.
+            value_states: their values, ``[K, S, D]``.
+            positions: their places in the sequence, ``[S]`` int64.
+        """
+        num_system = len(positions)
+        self.keys[row, :, :num_system] = key_states
+        self.values[row, :, :num_system] = value_states
+        self.positions[row] = -1
+        self.positions[row, :num_system] = positions
+        self.num_seen = max(1, self.get_seq_length())
+        self._place(self.positions)
+
     def _place(self, positions: Tensor) -> None:
         self.positions = positions
         is_real = positions >= 0

@@ -77,7 +77,7 @@ def _parse(arguments: object) -> object:
         return arguments
     try:
         parsed = json.loads(arguments)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or a thousand brackets
         return arguments
     return parsed if isinstance(parsed, dict) else arguments
 

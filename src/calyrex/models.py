@@ -123,7 +123,7 @@ def recorded_base(adapter_path: str | Path) -> str:
     recorded = read_adapter(adapter_path).base
     if recorded is None:
         raise CalyrexError(f"the adapter {adapter_path} does not record its base: name the base it was trained on")
-    if not Path(recorded).is_dir() and gguf.is_folder_of(recorded, _find_builtin()):
+    if gguf.is_folder_of(recorded, _find_builtin()):
         return BUILTIN
     return recorded
 

@@ -40,7 +40,10 @@ Tools = list[dict[str, Any]] | None
 DATA = -1  # owner of a control string inside tools or tool calls: neither the template's nor a message's text
 
 _TAGGED = re.compile(f"{EDGE}*(?P<tag>[{TAGS}])(?P=tag)*{EDGE}*|[{DATA_TAG}{NAME_TAG}]+")
-_TEMPLATE_FAILURES = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+_TEMPLATE_FAILURES = (
+    *(TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
+    RecursionError,  # tools or arguments of hundreds of brackets
+)
 
 
 class Run(NamedTuple):

@@ -30,6 +30,7 @@ from calyrex.serve.state import State, read_body
 
 PAGE = Path(__file__).parent / "page"
 _PAGE_FILES = {"/": "index.html"} | {f"/playground.{kind}": f"playground.{kind}" for kind in ("css", "js", "svg")}
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ANSWERS = {
     "/v1/chat/completions": answer_chat,
@@ -44,8 +45,14 @@ Endpoint = Callable[[State, Request], Awaitable[Response]]
 
 def build_state(served: Served, options: ServeOptions) -> State:
     """Start the engine of some models, and return it with what the endpoints share."""
-    engine = Engine(served, max_batch=options.max_batch, max_waiting=options.max_waiting)
-    limits = Limits(options.max_new_tokens, min(options.max_batch, options.max_waiting))
+    served.context = min(served.context, options.max_batch_tokens)
+    engine = Engine(
+        served,
+        max_batch=options.max_batch,
+        max_batch_tokens=options.max_batch_tokens,
+        max_waiting=options.max_waiting,
+    )
+    limits = Limits(options.max_new_tokens, min(options.max_batch, options.max_waiting), options.max_batch_tokens)
     asking = Asking(served, limits)
     state = State(served, engine, asking, Metrics(engine), takes_tools(served.tokenizer), options.log_messages)
     engine.start()
@@ -62,23 +69,24 @@ def build_app(state: State, options: ServeOptions) -> Gate:
     for path, answer in _ANSWERS.items():
         app.add_api_route(path, _bind(answer, state), methods=["POST"])
     app.add_api_route("/v1/calyrex/check", _bind(_check, state), methods=["POST"])
-    app.add_api_route("/v1/models", _bind(_list_models, state), methods=["GET"])
-    app.add_api_route("/v1/models/{name:path}", _bind(_show_model, state), methods=["GET"])
-    app.add_api_route("/health", _bind(_show_health, state), methods=["GET"])
-    app.add_api_route("/metrics", _bind(_show_metrics, state), methods=["GET"])
-    for path, file in _PAGE_FILES.items():
-        app.add_api_route(path, _bind(partial(_show_file, file), state), methods=["GET"])
+    shown: dict[str, Endpoint] = {path: partial(_show_file, file) for path, file in _PAGE_FILES.items()}
+    shown |= {"/v1/models": _list_models, "/v1/models/{name:path}": _show_model}
+    shown |= {"/health": _show_health, "/metrics": _show_metrics}
+    for path, show in shown.items():
+        app.add_api_route(path, _bind(show, state), methods=["GET", "HEAD"])
     app.add_exception_handler(ApiError, _say_error)
     app.add_exception_handler(LeftError, _say_nothing)
     app.add_exception_handler(HTTPException, _say_http_error)
     app.add_exception_handler(Exception, _say_failure)
     key = options.api_key()
-    rules = Rules(key, options.max_body, is_local=key is None and is_loopback(options.host))
+    is_local = key is None and is_loopback(options.host)
+    names = tuple(dict.fromkeys((*_LOCAL_NAMES, options.host))) if is_local else None
+    rules = Rules(key, options.max_body, names)
 
     def count(path: str, status: int, seconds: float) -> None:
-        shown = path if path in _PATHS else "other"
-        state.metrics.requests.labels(shown, str(status)).inc()
-        state.metrics.seconds.labels(shown).observe(seconds)
+        name = path if path in _PATHS else "other"
+        state.metrics.requests.labels(name, str(status)).inc()
+        state.metrics.seconds.labels(name).observe(seconds)
 
     return Gate(app, rules, lambda: state.is_draining, count)
 

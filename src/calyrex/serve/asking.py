@@ -1,6 +1,6 @@
 """Requests as the engine takes them: which model, which tokens, which of them are the system prompt."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from calyrex.conversation import check_messages
@@ -11,11 +11,15 @@ from calyrex.serve.errors import ApiError
 from calyrex.serve.request import Sampling
 from calyrex.serve.schema import AnyRequest, ChatRequest, CompletionRequest, SeveralRequest
 from calyrex.serve.served import Served, ServedModel
+from calyrex.serve.unsupported import refuse_unsupported, unsupported
 from calyrex.span import encode_chat
 from calyrex.vocabulary import fast_tokenizer, read_vocabulary
 
 _MESSAGE_KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", *REASONING_KEYS)
 _DEFAULT_COMPLETION_TOKENS = 16
+_PART_CHARACTERS = 4096
+_EDGE_TOKENS = 4
+"""Tokens that a text may have more of when it is cut in two, and more."""
 
 
 class Limits(NamedTuple):
@@ -24,10 +28,12 @@ class Limits(NamedTuple):
     Attributes:
         max_new_tokens: longest answer in tokens.
         max_answers: answers to one request.
+        max_batch_tokens: tokens of all answers to one prompt, each with its prompt.
     """
 
     max_new_tokens: int
     max_answers: int
+    max_batch_tokens: int
 
 
 class Prompt(NamedTuple):
@@ -112,11 +118,8 @@ class Asking:
             ApiError: it cannot be answered.
         """
         refuse_unsupported(request)
-        for name in ("echo", "suffix"):
-            if getattr(request, name):
-                raise ApiError(400, f"{name} is not supported", param=name)
         if request.best_of not in (None, request.n or 1):
-            raise ApiError(400, "best_of is not supported", param="best_of")
+            raise unsupported("best_of")
         given: Any = request.prompt
         is_one = isinstance(given, str) or (bool(given) and isinstance(given[0], int))
         prompts: list[str | list[int]] = [given] if is_one else given
@@ -135,6 +138,7 @@ class Asking:
             ApiError: a message is malformed, or the chat template cannot render the conversation.
         """
         known = [{key: message[key] for key in _MESSAGE_KEYS if key in message} for message in messages]
+        self.refuse_long([known, tools], "messages")
         try:
             encoded = encode_chat(self.tokenizer, self._fitting_roles(known, tools), tools or None)
         except CalyrexError as error:
@@ -152,7 +156,29 @@ class Asking:
             return [{**each, "role": "system"} if each["role"] == "developer" else each for each in messages]
         return messages
 
+    def refuse_long(self, given: object, param: str) -> None:
+        """Refuse texts that are surely too long for the model, at a fraction of the cost of reading them.
+
+        Args:
+            given: texts, in lists and dicts.
+            param: the field they come from.
+
+        Raises:
+            ApiError: they are.
+        """
+        num_tokens = 0
+        for text in _find_texts(given):
+            for start in range(0, len(text), _PART_CHARACTERS):
+                part = (
+                    text[start : start + _PART_CHARACTERS].encode(errors="replace").decode()
+                )  # without half characters
+                num_tokens += max(0, len(self.tokenizer(part, add_special_tokens=False)["input_ids"]) - _EDGE_TOKENS)
+                if num_tokens > self.served.context:
+                    message = f"this model's context is {self.served.context} tokens, and the request has more"
+                    raise ApiError(400, message, param=param, code="context_length_exceeded")
+
     def _read_text(self, text: str) -> Prompt:
+        self.refuse_long(text, "prompt")
         try:
             tokens = self.vocabulary.encode(Rendering(text, [Run(0, len(text), 0)])) if text else []
         except CalyrexError as error:
@@ -210,6 +236,14 @@ class Asking:
                 param="messages",
                 code="context_length_exceeded",
             )
+        wanted = min(wanted, room)
+        if num_answers * (longest + wanted) > self.limits.max_batch_tokens:
+            raise ApiError(
+                400,
+                f"{num_answers} answers of up to {wanted} tokens to a prompt of {longest} are more than the "
+                f"{self.limits.max_batch_tokens} tokens that fit at the same time: lower n or max_tokens",
+                param="n",
+            )
         top_p = 1.0 if request.top_p is None else request.top_p
         temperature = 1.0 if request.temperature is None else request.temperature
         return Asked(
@@ -220,30 +254,19 @@ class Asking:
                 temperature=temperature if top_p > 0 else 0.0,
                 top_p=top_p,
                 seed=request.seed,
-                max_new_tokens=min(wanted, room),
+                max_new_tokens=wanted,
             ),
             num_answers,
         )
 
 
-def refuse_unsupported(request: SeveralRequest) -> None:
-    """Refuse fields that would change the answer and cannot be honoured.
-
-    Raises:
-        ApiError: one is set.
-    """
-    for name in ("presence_penalty", "frequency_penalty", "logit_bias"):
-        if getattr(request, name):
-            raise ApiError(400, f"{name} is not supported", param=name)
-    form = request.response_format if isinstance(request, ChatRequest) else None
-    refuse_format(form.type if form else "text", "response_format")
-
-
-def refuse_format(kind: str, param: str) -> None:
-    """Refuse forms of an answer that cannot be promised.
-
-    Raises:
-        ApiError: it is not plain text.
-    """
-    if kind != "text":
-        raise ApiError(400, f"{param} may only be text, got {kind[:40]!r}", param=param)
+def _find_texts(given: object) -> Iterator[str]:
+    """Yield all texts in a JSON value."""
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, Mapping):
+        for key, value in given.items():
+            yield from (key, *_find_texts(value))
+    elif isinstance(given, list):
+        for value in given:
+            yield from _find_texts(value)

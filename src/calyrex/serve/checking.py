@@ -120,7 +120,7 @@ def _read_arguments(family: str, groups: dict[str, str | None]) -> tuple[str, ..
             given.setdefault(group.split("_")[0].removeprefix("a"), value.strip())
     first = re.sub(r"^(?:the )?word ", "", given.get("0", ""), flags=re.IGNORECASE).strip("\"'“” ")
     if family in ("bullets", "length"):
-        number = (given.get("number") or given.get("words") or "").lower()
+        number = (given.get("number") or given.get("words") or "").casefold()  # a long s matches an s
         return (str(NUMBER_WORDS.index(number)) if number in NUMBER_WORDS else number,)
     if family == "json":
         return tuple(re.findall(r'"([^"]+)"', given["keys"]))

@@ -25,7 +25,7 @@ async def answer_chat(state: State, request: Request) -> Response:
     require_free_choice(fields.tool_choice)
     if fields.tools and not state.takes_tools:
         raise ApiError(400, "the chat template of this model has no place for tools", param="tools")
-    asked = await state.prepare(state.asking.read_chat, fields)
+    asked = await state.prepare(request, state.asking.read_chat, fields)
     exchange = state.exchange(request, asked)
     names = frozenset(tool.function.name for tool in fields.tools or [] if fields.tool_choice != "none")
     if fields.stream:
@@ -41,7 +41,7 @@ async def answer_text(state: State, request: Request) -> Response:
     """Answer ``POST /v1/completions``."""
     fields = await read_body(request, CompletionRequest)
     state.note_messages(request, fields.prompt)
-    asked = await state.prepare(state.asking.read_completion, fields)
+    asked = await state.prepare(request, state.asking.read_completion, fields)
     exchange = state.exchange(request, asked)
     if fields.stream:
         return event_stream(_stream_text(state, request, exchange, fields))

@@ -17,6 +17,7 @@ from calyrex.serve.batch import Batch, Row
 from calyrex.serve.prefill import Prefill, choose_group
 from calyrex.serve.prefixes import PrefixStore
 from calyrex.serve.request import Failure, Generation
+from calyrex.serve.room import Room
 from calyrex.serve.sampling import Chooser, read_processors
 from calyrex.serve.served import Served
 
@@ -36,18 +37,28 @@ class StoppingError(Exception):
 
 
 class Engine:
-    """Answers requests on a thread of its own, all that run together token by token."""
+    """Answers requests on a thread of its own, all that run together token by token.
 
-    def __init__(self, served: Served, *, max_batch: int = 32, max_waiting: int = 64) -> None:
+    Attributes:
+        served: the models.
+        prefixes: system prompts that were read.
+        has_failed: whether the thread ended without being asked to.
+    """
+
+    def __init__(
+        self, served: Served, *, max_batch: int = 32, max_batch_tokens: int = 65536, max_waiting: int = 64
+    ) -> None:
         """Create the engine; ``start`` starts it.
 
         Args:
             served: the models, which are the engine's alone from now on.
             max_batch: answers that are generated at the same time at most.
+            max_batch_tokens: tokens of their prompts and answers at most, padding included.
             max_waiting: answers that may wait for a place at most.
         """
         self.served = served
         self.max_batch = max_batch
+        self.max_batch_tokens = max_batch_tokens
         self.max_waiting = max_waiting
         self.prefixes = PrefixStore()
         base = served.model.get_base_model() if isinstance(served.model, PeftModel) else served.model
@@ -59,6 +70,7 @@ class Engine:
         self._reading: list[Generation] = []
         self._prefill: Prefill | None = None
         self._batches = {name: Batch(served, model) for name, model in served.models.items()}
+        self.has_failed = False
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="calyrex-engine", daemon=True)
 
@@ -140,16 +152,20 @@ class Engine:
                 self._work()
         finally:
             with self._condition:
+                self.has_failed = not self._is_stopping
                 self._is_stopping = True
-            self._fail_all(_STOPPING)
+            self._fail_all()
 
     def _wait(self) -> bool:
         """Wait for something to do; return False when the engine is to stop."""
         with self._condition:
-            while not self._is_stopping and not self._waiting and not self._tasks and self.num_running == 0:
+            while not self._is_stopping and not self._waiting and not self._tasks and self._is_idle():
                 self._condition.wait()
             self._waiting = [generation for generation in self._waiting if not generation.is_cancelled]
             return not self._is_stopping
+
+    def _is_idle(self) -> bool:
+        return not self._reading and all(batch.is_empty for batch in self._batches.values())
 
     def _work(self) -> None:
         """Run a task, read a part of the waiting prompts, and add a token to all running answers."""
@@ -158,10 +174,10 @@ class Engine:
             self._read_prompts()
             for batch in self._batches.values():
                 batch.step()
-        except RuntimeError:  # torch's own, such as a lack of memory; the next requests may be smaller
-            logger.exception("the engine failed; it drops what runs and goes on")
+        except RuntimeError as error:  # torch's own, such as a lack of memory; the next requests may be smaller
+            logger.exception("the engine failed and goes on without what ran: %s", error)
             self.prefixes.clear()
-            self._fail_running(_BROKEN)
+            self._fail_running(Failure(_BROKEN))
 
     def _run_task(self) -> None:
         with self._condition:
@@ -193,7 +209,11 @@ class Engine:
 
     def _choose_prompts(self) -> None:
         with self._condition:
-            self._reading = choose_group(self._waiting, self.prefixes, self.max_batch - self.num_running)
+            room = Room(self.max_batch, self.max_batch_tokens)
+            for batch in self._batches.values():
+                for row in batch.all_rows:
+                    room.take(row.answer.generation, num_answers=1)
+            self._reading = choose_group(self._waiting, self.prefixes, room)
             chosen = set(map(id, self._reading))
             self._waiting = [generation for generation in self._waiting if id(generation) not in chosen]
 
@@ -205,22 +225,23 @@ class Engine:
                 row = Row(answer, chooser, piece.length, generation.input_ids[-1])
                 self._batches[generation.model.name].join(row, piece)
 
-    def _fail_running(self, message: str) -> None:
+    def _fail_running(self, failure: Failure) -> None:
         failed = {id(generation): generation for generation in self._reading}
         self._reading, self._prefill = [], None
         for batch in self._batches.values():
             failed |= {id(answer.generation): answer.generation for answer in batch.leave()}
         for generation in failed.values():
-            generation.emit(Failure(message))
+            generation.emit(failure)
 
-    def _fail_all(self, message: str) -> None:
-        self._fail_running(message)
+    def _fail_all(self) -> None:
+        failure = Failure(_STOPPING, is_stopping=True)
+        self._fail_running(failure)
         with self._condition:
             waiting, self._waiting = self._waiting, []
             tasks = list(self._tasks)
             self._tasks.clear()
         for generation in waiting:
-            generation.emit(Failure(message))
+            generation.emit(failure)
         for _, future in tasks:
             if future.set_running_or_notify_cancel():
                 future.set_exception(StoppingError())

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
@@ -65,12 +65,15 @@ def to_json(content: Any) -> str:
     return json.dumps(content, separators=(",", ":"))
 
 
-def from_validation(error: ValidationError) -> ApiError:
+def from_validation(error: ValidationError, kind: type[BaseModel]) -> ApiError:
     """Say in one line what is wrong with a request's fields, without repeating what it holds."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     message = first["msg"][:1].lower() + first["msg"][1:]
     param = str(first["loc"][0]) if first["loc"] else None
+    field = kind.model_fields.get(param or "")
+    if field is not None and field.description:  # one of several forms, of which the message names the first only
+        return ApiError(400, f"{param}: expected {field.description}", param=param)
     return ApiError(400, f"{place}: {message}" if place else f"the body is no valid JSON: {message}", param=param)
 
 

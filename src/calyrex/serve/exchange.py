@@ -107,7 +107,7 @@ class Exchange:
             while num_open:
                 number, event = await self._events.get()
                 if isinstance(event, Failure):
-                    raise ApiError(500, event.message)
+                    raise stopping() if event.is_stopping else ApiError(500, event.message)
                 if is_first:
                     self.metrics.first_token.labels(self.asked.model.name).observe(time.monotonic() - self._start)
                     is_first = False
@@ -162,8 +162,10 @@ def refusals() -> Iterator[None]:
         raise stopping() from error
 
 
-async def while_connected(request: Request, work: Awaitable[Result], give_up: Callable[[], object]) -> Result:
-    """Wait for some work, and give it up when the client closes the connection.
+async def while_connected(
+    request: Request, work: Awaitable[Result], give_up: Callable[[], object] = lambda: None
+) -> Result:
+    """Wait for some work, and cancel and give it up when the client closes the connection.
 
     Raises:
         LeftError: the client has left.

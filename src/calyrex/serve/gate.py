@@ -24,7 +24,9 @@ SEND_SECONDS = 60.0
 
 _OPEN_PATHS = ("/", "/health", "/playground.css", "/playground.js", "/playground.svg")
 _ALWAYS_PATHS = ("/health", "/metrics")
-_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+_MAX_DRAINED = 2**24
+"""Bytes beyond the limit that are read and dropped, since a client that still sends does not hear the answer."""
+
 CLIENT_LEFT = 499
 _HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -42,16 +44,21 @@ class Rules(NamedTuple):
     Attributes:
         api_key: key that requests must bring; None asks for none.
         max_body: largest body in bytes.
-        is_local: whether only names of this machine are answered to, so that no web page can reach it by another.
+        names: the only hosts that are answered to, so that no web page can reach the server by another name; None
+            answers to all.
     """
 
     api_key: str | None
     max_body: int
-    is_local: bool
+    names: tuple[str, ...] | None
 
 
 class Gate:
-    """Lets requests through to the application that keep the rules, and answers the others."""
+    """Lets requests through to the application that keep the rules, and answers the others.
+
+    Attributes:
+        num_open: requests that are not answered yet, but for those that a server answers to its end.
+    """
 
     def __init__(
         self,
@@ -72,6 +79,7 @@ class Gate:
         self.rules = rules
         self.is_draining = is_draining
         self.on_end = on_end
+        self.num_open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -92,10 +100,13 @@ class Gate:
                 await send(message)
 
         scope["calyrex.facts"] = {}
+        num_counted = int(scope["path"] not in _ALWAYS_PATHS)
+        self.num_open += num_counted
         try:
             with contextlib.suppress(LeftError, TimeoutError):
                 await self._answer(scope, receive, guarded_send)
         finally:
+            self.num_open -= num_counted
             seconds = time.monotonic() - start
             self.on_end(scope["path"], status, seconds)
             facts = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
@@ -121,8 +132,9 @@ class Gate:
         if self.is_draining() and path not in _ALWAYS_PATHS:
             raise stopping()
         host = headers.get(b"host", "")
-        if self.rules.is_local and _host_name(f"//{host}") not in _LOCAL_NAMES:
-            raise ApiError(403, "this server answers to localhost and 127.0.0.1 only", code="forbidden_host")
+        names = self.rules.names
+        if names is not None and _host_name(f"//{host}") not in names:
+            raise ApiError(403, f"this server answers to {', '.join(names)} only", code="forbidden_host")
         origin = headers.get(b"origin")
         if origin is not None and _net_location(origin) != host:
             raise ApiError(403, "requests from other web pages are refused", code="forbidden_origin")
@@ -154,23 +166,28 @@ async def _read(scope: Scope, receive: Receive, max_body: int) -> bytes:
         headers={"Connection": "close"},
     )
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    if lengths and lengths[0].isdigit() and int(lengths[0][:20]) > max_body:
+    if lengths and lengths[0].isdigit() and int(lengths[0][:20]) > max_body + _MAX_DRAINED:
         raise too_large
     body = bytearray()
+    size = 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            while True:
+            while size <= max_body + _MAX_DRAINED:
                 message = await receive()
                 if message["type"] != "http.request":
                     raise LeftError
-                body += message.get("body", b"")
-                if len(body) > max_body:
-                    raise too_large
+                part = message.get("body", b"")
+                size += len(part)
+                if size <= max_body:
+                    body += part
                 if not message.get("more_body", False):
-                    return bytes(body)
+                    break
     except TimeoutError as error:
         message_text = f"the request did not arrive within {BODY_SECONDS:g} seconds"
         raise ApiError(408, message_text, code="request_timeout", headers={"Connection": "close"}) from error
+    if size > max_body:
+        raise too_large
+    return bytes(body)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -48,7 +48,7 @@ async def listen(state: State, request: Request) -> Response:
     model = state.asking.find_model(fields.model)
     if model.adapter is None:
         raise ApiError(400, f"{model.name} is the base and has no blocks that listen", param="model")
-    listened = await state.prepare(partial(_read, state.served), fields)
+    listened = await state.prepare(request, partial(_read, state), fields)
     scale = model.scale if fields.scale is None else fields.scale
     note(request, model=model.name, prompt_tokens=listened.run.num_tokens)
     with refusals():
@@ -79,12 +79,14 @@ def measure(served: Served, model: ServedModel, listened: Listened, scale: float
     return map_attention(cast(PeftModel, served.model), join_forwards(kept), run)
 
 
-def _read(served: Served, fields: ListenRequest) -> Listened:
+def _read(state: State, fields: ListenRequest) -> Listened:
     """Tokenise a conversation and its answer.
 
     Raises:
         ApiError: the template cannot render them, or they are too long.
     """
+    served = state.served
+    state.asking.refuse_long([fields.messages, fields.answer], "messages")
     turns = [{key: message[key] for key in ("role", "content") if key in message} for message in fields.messages]
     try:
         plain = check_messages([*turns, {"role": "assistant", "content": fields.answer}])

@@ -25,6 +25,7 @@ class ServeOptions:
         port: Port to listen on; 0 takes a free one.
         api_key_env: Environment variable that holds the API key; null takes CALYREX_API_KEY where it is set.
         max_batch: Answers that are generated at the same time at most.
+        max_batch_tokens: Tokens of their prompts and answers at most, padding included; it bounds the memory they take.
         max_waiting: Answers that may wait for a place at most; further requests get the status 429.
         max_new_tokens: Longest answer in tokens, also where a request asks for more or names no number.
         context: Longest conversation with its answer in tokens; null takes the model's own.
@@ -40,6 +41,7 @@ class ServeOptions:
     port: int = 8000
     api_key_env: str | None = None
     max_batch: int = 32
+    max_batch_tokens: int = 65536
     max_waiting: int = 64
     max_new_tokens: int = 1024
     context: int | None = None
@@ -50,11 +52,12 @@ class ServeOptions:
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
-        require_at_least(self, 1, "max_batch", "max_waiting", "max_new_tokens", "max_body")
+        require_at_least(self, 1, "max_batch", "max_batch_tokens", "max_waiting")
+        require_at_least(self, 1, "max_new_tokens", "max_body")
         require_at_least(self, 2, "context")
         require_at_least(self, 0, "port", "shutdown_seconds")
         require_at_most(self, _MAX_PORT, "port")
-        require_at_most(self, MAX_SIZE, "max_batch", "max_waiting", "max_new_tokens", "context")
+        require_at_most(self, MAX_SIZE, "max_batch", "max_batch_tokens", "max_waiting", "max_new_tokens", "context")
         if self.model is not None and not self.model.strip():
             raise CalyrexError("model must name a base model, got an empty text")
         self.adapters()
@@ -84,6 +87,8 @@ class ServeOptions:
         key = os.environ.get(self.api_key_env or KEY_VARIABLE, "").strip()
         if self.api_key_env and not key:
             raise CalyrexError(f"api_key_env names {self.api_key_env}, which is not set or empty")
+        if not key.isascii() or not key.isprintable():
+            raise CalyrexError("an API key may hold printable ASCII characters only, as HTTP headers do")
         if not key and not is_loopback(self.host):
             raise CalyrexError(
                 f"a server on {self.host} can be reached from other machines and needs an API key: "

@@ -6,6 +6,7 @@ import torch
 
 from calyrex.serve.prefixes import PrefixStore, prefix_key
 from calyrex.serve.request import Generation
+from calyrex.serve.room import Room
 from calyrex.serve.rows import Piece, empty_cache, join_rows
 from calyrex.serve.served import Served
 
@@ -16,7 +17,7 @@ GROUP_TOKENS = 2048
 """Tokens of prompts that are read together at most, padding included."""
 
 
-def choose_group(waiting: Sequence[Generation], prefixes: PrefixStore, num_free: int) -> list[Generation]:
+def choose_group(waiting: Sequence[Generation], prefixes: PrefixStore, room: Room) -> list[Generation]:
     """Choose requests that are read together: the one that waits longest, and others of its model that fit beside it.
 
     Of several with the same new system prompt one goes first, and the others find its keys.
@@ -24,20 +25,21 @@ def choose_group(waiting: Sequence[Generation], prefixes: PrefixStore, num_free:
     Args:
         waiting: requests, the oldest first.
         prefixes: system prompts that were read before.
-        num_free: answers there is room for.
+        room: what runs already; the chosen requests take their places in it.
     """
     group: list[Generation] = []
     new_keys = set()
     for generation in waiting:
         key = prefix_key(generation)
         longest = max(len(other.input_ids) for other in [*group, generation])
-        is_fitting = generation.num_answers <= num_free and (len(group) + 1) * longest <= GROUP_TOKENS
-        if not group and generation.num_answers > num_free:
-            break  # the oldest waits for room, and nobody overtakes it
-        if group and (generation.model is not group[0].model or not is_fitting or key in new_keys):
+        is_other = bool(group) and generation.model is not group[0].model
+        if group and (is_other or (len(group) + 1) * longest > GROUP_TOKENS or key in new_keys):
+            continue
+        if not room.take(generation, generation.num_answers):
+            if not group:
+                break  # the oldest waits for room, and nobody overtakes it
             continue
         group.append(generation)
-        num_free -= generation.num_answers
         if key is not None and key not in prefixes:
             new_keys.add(key)
     return group

@@ -70,9 +70,15 @@ class End(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The end of a request that cannot be answered, and why."""
+    """The end of a request that cannot be answered.
+
+    Attributes:
+        message: why.
+        is_stopping: whether it is because the engine stops.
+    """
 
     message: str
+    is_stopping: bool = False
 
 
 Event = Delta | End | Failure
@@ -101,6 +107,11 @@ class Generation:
     sampling: Sampling = field(default_factory=Sampling)
     num_answers: int = 1
     is_cancelled: bool = False
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the prompt and of the longest answer."""
+        return len(self.input_ids) + self.sampling.max_new_tokens
 
     @property
     def num_prefix(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from calyrex.serve.asking import Asked, refuse_format
+from calyrex.serve.asking import Asked
 from calyrex.serve.calling import Call, CallReader, require_free_choice
 from calyrex.serve.completing import event_stream
 from calyrex.serve.errors import ApiError, JsonResponse, to_json
@@ -19,6 +19,7 @@ from calyrex.serve.replies import new_id
 from calyrex.serve.request import End, Sampling
 from calyrex.serve.schema import ResponsesRequest
 from calyrex.serve.state import State, read_body
+from calyrex.serve.unsupported import refuse_unsupported
 
 _TEXT_PARTS = ("input_text", "output_text", "text")
 
@@ -26,11 +27,11 @@ _TEXT_PARTS = ("input_text", "output_text", "text")
 async def respond(state: State, request: Request) -> Response:
     """Answer ``POST /v1/responses``."""
     fields = await read_body(request, ResponsesRequest)
-    state.note_messages(request, fields.input)
+    state.note_messages(request, {"instructions": fields.instructions, "input": fields.input})
     require_free_choice(fields.tool_choice)
     if fields.tools and not state.takes_tools:
         raise ApiError(400, "the chat template of this model has no place for tools", param="tools")
-    asked = await state.prepare(partial(_read, state), fields)
+    asked = await state.prepare(request, partial(_read, state), fields)
     exchange = state.exchange(request, asked)
     answer = _Responding(fields)
     if fields.stream:
@@ -132,11 +133,7 @@ def _read(state: State, fields: ResponsesRequest) -> Asked:
     Raises:
         ApiError: it cannot be answered.
     """
-    for name in ("previous_response_id", "conversation", "background"):
-        if getattr(fields, name):
-            raise ApiError(400, f"{name} is not supported: this server keeps no conversations", param=name)
-    form = fields.text.format if fields.text else None
-    refuse_format(form.type if form else "text", "text.format")
+    refuse_unsupported(fields)
     tools = [
         {"type": "function", "function": tool.model_dump(exclude_none=True, exclude={"type"})}
         for tool in fields.tools or []

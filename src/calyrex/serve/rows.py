@@ -65,6 +65,55 @@ def join_rows(pieces: Sequence[Piece]) -> DynamicCache:
     return cache
 
 
+def replace_row(cache: DynamicCache, row: int, piece: Piece) -> bool:
+    """Put a piece in the place of a row that nobody needs any more, without a copy of the others.
+
+    Args:
+        cache: a cache that ``join_rows`` made, with as many columns as its longest row needs.
+        row: the place.
+        piece: what comes there.
+
+    Returns:
+        Whether it fits: it is not longer than the cache, and has no more system tokens than there is room for.
+    """
+    length = int(cache.get_seq_length())
+    pairs = list(zip(cache.layers, piece.cache.layers, strict=True))
+    systems = [(kept, new) for kept, new in pairs if isinstance(kept, SystemCacheLayer)]
+    if piece.length > length or not all(_has_room(kept, new, piece) for kept, new in systems):
+        return False
+    place = slice(length - piece.length, length)
+    for kept, new in pairs:
+        if isinstance(kept, SystemCacheLayer) and isinstance(new, SystemCacheLayer):
+            _replace_system(kept, row, new, piece, length)
+        else:
+            for name in ("keys", "values"):
+                getattr(kept, name)[row, :, place] = getattr(new, name)[piece.row, :, piece.start : piece.end]
+    return True
+
+
+def _has_room(kept: SystemCacheLayer, new: object, piece: Piece) -> bool:
+    if not isinstance(new, SystemCacheLayer) or kept.is_initialized != new.is_initialized:
+        return False
+    # The layer of a block that only another adapter has stays as it is made.
+    return not kept.is_initialized or len(_find_places(new.positions[piece.row], piece)) <= kept.positions.shape[1]
+
+
+def _replace_system(kept: SystemCacheLayer, row: int, new: SystemCacheLayer, piece: Piece, length: int) -> None:
+    if not kept.is_initialized or kept.positions.shape[1] == 0:
+        return  # neither has system tokens
+    places = _find_places(new.positions[piece.row], piece)
+    positions = new.positions[piece.row, places] + _offset(piece, length)
+    # A layer without system tokens does not know how many heads there are.
+    no_states = kept.keys[row, :, :0]
+    keys, values = (states[piece.row][:, places] if len(places) else no_states for states in (new.keys, new.values))
+    kept.replace_row(row, keys, values, positions=positions)
+
+
+def _offset(piece: Piece, length: int) -> int:
+    """Return how far the tokens of a piece move in a cache of a length, at whose right end they stand."""
+    return length - piece.end
+
+
 def _join_sequence(pieces: Sequence[Piece], number: int, length: int) -> RoomyLayer:
     joined = RoomyLayer()  # type: ignore[no-untyped-call]
     places = [(row, slice(length - piece.length, length)) for row, piece in enumerate(pieces)]
@@ -98,7 +147,7 @@ def _join_system(pieces: Sequence[Piece], number: int, sequence: CacheLayerMixin
     for row, (layer, piece, places) in enumerate(zip(kept, pieces, chosen, strict=True)):
         keys[row, :, : len(places)] = layer.keys[piece.row][:, places]
         values[row, :, : len(places)] = layer.values[piece.row][:, places]
-        positions[row, : len(places)] = layer.positions[piece.row, places] - piece.start + length - piece.length
+        positions[row, : len(places)] = layer.positions[piece.row, places] + _offset(piece, length)
     joined.update(keys, values, positions, max(1, length))
     return joined
 

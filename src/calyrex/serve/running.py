@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -16,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from calyrex.errors import CalyrexError
 from calyrex.serve.app import build_app, build_state
 from calyrex.serve.errors import ApiError, to_json
+from calyrex.serve.gate import Gate
 from calyrex.serve.options import ServeOptions
 from calyrex.serve.served import load_served
 from calyrex.serve.state import State
@@ -41,8 +43,9 @@ def serve(options: ServeOptions) -> None:
     with contextlib.closing(listener):
         state = build_state(load_served(options), options)
         try:
+            gate = build_app(state, options)
             config = uvicorn.Config(
-                build_app(state, options),
+                gate,
                 http=ImpatientProtocol,
                 ws="none",
                 loop="asyncio",
@@ -57,8 +60,8 @@ def serve(options: ServeOptions) -> None:
             )
             with json_logs():
                 _say_start(state, listener)
-                Server(config, state, options.shutdown_seconds).run(sockets=[listener])
-            if not state.engine.is_alive:
+                Server(config, state, gate, options.shutdown_seconds).run(sockets=[listener])
+            if state.engine.has_failed:
                 raise RuntimeError("the engine has failed, and with it the server ends")
         finally:
             state.engine.stop()
@@ -67,9 +70,10 @@ def serve(options: ServeOptions) -> None:
 class Server(uvicorn.Server):
     """A server that finishes what runs after the first signal, and ends at the second or when its time is over."""
 
-    def __init__(self, config: uvicorn.Config, state: State, shutdown_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, state: State, gate: Gate, shutdown_seconds: float) -> None:
         super().__init__(config)
         self.state = state
+        self.gate = gate
         self.shutdown_seconds = shutdown_seconds
         self._deadline = 0.0
 
@@ -84,9 +88,9 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Tell whether to end."""
         engine = self.state.engine
-        is_over = self.state.is_draining and (
-            engine.num_running + engine.num_waiting == 0 or time.monotonic() > self._deadline
-        )
+        if self.state.is_draining and time.monotonic() > self._deadline:
+            engine.stop()  # whoever still waits is told so
+        is_over = self.state.is_draining and self.gate.num_open == 0
         return bool(await super().on_tick(counter)) or is_over or not engine.is_alive
 
 
@@ -151,8 +155,17 @@ class JsonFormatter(logging.Formatter):
             **getattr(record, "facts", {}),
         }
         if record.exc_info:
-            facts["traceback"] = self.formatException(record.exc_info)
+            facts["traceback"] = _trace(record.exc_info[1])
         return json.dumps(facts)
+
+
+def _trace(error: BaseException | None) -> str:
+    """Return where an error and its causes were raised, without their messages: they may quote a request."""
+    lines: list[str] = []
+    while error is not None:
+        lines = [*traceback.format_tb(error.__traceback__), f"{type(error).__qualname__}\n", *lines]
+        error = error.__cause__ or error.__context__
+    return "".join(lines)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The fields of requests, in OpenAI's names; fields that are not listed are ignored."""
+"""The fields of requests, in OpenAI's names."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,13 +6,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MAX_SCALE = 2.0
 MAX_STOPS = 16
+MAX_STOP = 256
 _MAX_ANSWERS = 128
 _MAX_LIKELY = 20
 _INT64 = 2**63
 _MAX_CHECKED = 8192  # a checker may take quadratic time
 
-Stop = Annotated[str, Field(min_length=1, max_length=256)]
+Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP)]
 Count = Annotated[int, Field(ge=1)]
+ToolChoice = Annotated[str | dict[str, Any] | None, Field(description="none or auto")]
 Seed = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
 
 
@@ -35,7 +37,9 @@ class Format(Fields):
 
 
 class AnyRequest(Fields):
-    """What all requests for answers have."""
+    """What all requests for answers have; other fields are kept, so that those that matter can be refused."""
+
+    model_config = ConfigDict(extra="allow")
 
     model: Annotated[str, Field(max_length=256)]
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -50,11 +54,11 @@ class SeveralRequest(AnyRequest):
     """What the older requests have besides."""
 
     n: Annotated[int, Field(ge=1, le=_MAX_ANSWERS)] | None = None
-    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
+    stop: Annotated[
+        Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None,
+        Field(description=f"a text of 1 to {MAX_STOP} characters, or a list of at most {MAX_STOPS}"),
+    ] = None
     stream_options: StreamOptions | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
     max_tokens: Count | None = None
 
 
@@ -81,17 +85,18 @@ class ChatRequest(SeveralRequest):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=_MAX_LIKELY)] | None = None
     tools: list[Tool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: ToolChoice = None
     response_format: Format | None = None
 
 
 class CompletionRequest(SeveralRequest):
     """``POST /v1/completions``."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: Annotated[
+        str | list[str] | list[int] | list[list[int]],
+        Field(description="a text, a list of texts, token ids, or a list of lists of token ids"),
+    ]
     logprobs: Annotated[int, Field(ge=0, le=_MAX_LIKELY)] | None = None
-    echo: bool | None = None
-    suffix: str | None = None
     best_of: int | None = None
 
 
@@ -110,15 +115,15 @@ class TextFormat(Fields):
 class ResponsesRequest(AnyRequest):
     """``POST /v1/responses``."""
 
-    input: str | Annotated[list[dict[str, Any]], Field(min_length=1)]
+    input: Annotated[
+        str | Annotated[list[dict[str, Any]], Field(min_length=1)],
+        Field(description="a text or a list of at least one item"),
+    ]
     instructions: str | None = None
     max_output_tokens: Count | None = None
     tools: list[FlatTool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: ToolChoice = None
     text: TextFormat | None = None
-    previous_response_id: str | None = None
-    conversation: str | dict[str, Any] | None = None
-    background: bool | None = None
 
 
 class ListenRequest(Fields):

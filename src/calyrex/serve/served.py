@@ -135,7 +135,8 @@ def load_served(options: ServeOptions) -> Served:
     base_name = options.model or _find_base(paths)
     base, tokenizer = load_base(base_name, dtype=options.dtype), load_tokenizer(base_name)
     require_servable(base, base_name)
-    shown = base_name if base_name == BUILTIN or _is_hub_name(base_name) else Path(base_name).stem
+    is_known = base_name == BUILTIN or _is_hub_name(base_name)
+    shown = base_name if is_known else Path(base_name).resolve().name.removesuffix(".gguf")
     if shown in paths:
         raise CalyrexError(f"an adapter has the name of the base, {shown}: give it another")
     fitting = {name: path for name, path in paths.items() if _fits(name, path, base)}

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from calyrex.serve.asking import Asked, Asking
 from calyrex.serve.engine import Engine
 from calyrex.serve.errors import from_validation
-from calyrex.serve.exchange import Exchange, refusals
+from calyrex.serve.exchange import Exchange, refusals, while_connected
 from calyrex.serve.metrics import Metrics
 from calyrex.serve.schema import Fields
 from calyrex.serve.served import Served
@@ -34,6 +34,7 @@ class State:
         takes_tools: whether the chat template takes tools.
         log_messages: whether what is said goes into the log.
         is_draining: whether the server finishes what runs and takes nothing new.
+        num_preparing: requests that are read, or wait for it.
     """
 
     served: Served
@@ -43,16 +44,25 @@ class State:
     takes_tools: bool
     log_messages: bool = False
     is_draining: bool = False
+    num_preparing: int = 0
     _preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PREPARING))
 
-    async def prepare(self, read: Callable[[AnyFields], Result], fields: AnyFields) -> Result:
+    async def prepare(self, request: Request, read: Callable[[AnyFields], Result], fields: AnyFields) -> Result:
         """Bring a request into the engine's form on a thread; few at a time, and none that could not wait.
 
         Raises:
             ApiError: the request cannot be answered, too many wait, or the server stops.
+            LeftError: the client has left.
         """
         with refusals():
-            self.engine.require_room()
+            self.engine.require_room(1 + self.num_preparing)
+        self.num_preparing += 1
+        try:
+            return await while_connected(request, self._read(read, fields))
+        finally:
+            self.num_preparing -= 1
+
+    async def _read(self, read: Callable[[AnyFields], Result], fields: AnyFields) -> Result:
         async with self._preparing:
             return await run_in_threadpool(read, fields)
 
@@ -86,7 +96,7 @@ async def read_body(request: Request, kind: type[AnyFields]) -> AnyFields:
     try:
         return kind.model_validate_json(await request.body())
     except ValidationError as error:
-        raise from_validation(error) from None
+        raise from_validation(error, kind) from None
 
 
 def note(request: Request, **facts: Any) -> None:
