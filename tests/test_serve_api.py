@@ -18,6 +18,7 @@ from calyrex.errors import CalyrexError
 from calyrex.generation import answer_batch
 from calyrex.serve.app import build_app, build_state
 from calyrex.serve.calling import Call, CallReader, read_calls, takes_tools
+from calyrex.serve.errors import ApiError
 from calyrex.serve.options import KEY_VARIABLE, ServeOptions
 from calyrex.serve.served import load_served
 from calyrex.serve.state import State
@@ -221,6 +222,11 @@ def test_responses_say_what_chats_say(client: OpenAI) -> None:
         ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "max_tokens": 9, "top_k": -1}, 200, ""),
         ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "stop": 5}, 400, "a list of at most 16"),
         ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "n": 8, "max_tokens": 64}, 400, "lower n"),
+        ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "n": 8}, 200, ""),
+        ("/v1/chat/completions", b"[]", 400, "the body: "),
+        ("/v1/chat/completions", {"model": "mine0", "messages": CHAT, "add_generation_prompt": False}, 400, "add_gen"),
+        ("/v1/completions", {"model": "mine0", "prompt": "Hi", "response_format": {"type": "json"}}, 400, "response_f"),
+        ("/v1/responses", {"model": "mine0", "input": "Hi", "max_tokens": 5}, 400, "max_tokens"),
         ("/v1/completions", {"model": "mine0", "prompt": {}}, 400, "lists of token ids"),
         ("/v1/completions", {"model": "mine0", "prompt": ""}, 400, "empty"),
         ("/v1/completions", {"model": "mine0", "prompt": [10**9]}, 400, "no token"),
@@ -250,6 +256,22 @@ def test_arguments_that_no_reader_takes_are_no_failure(web: TestClient, argument
     response = web.post("/v1/chat/completions", json={"model": "mine0", "messages": messages})
 
     assert error_of(response)["param"] == "messages"
+
+
+def test_many_short_messages_are_too_long_too(state: State) -> None:
+    with pytest.raises(ApiError) as error:
+        state.asking.refuse_long(["a"] * 300, "messages")
+
+    assert error.value.code == "context_length_exceeded"
+
+
+def test_only_what_a_prompt_holds_counts_for_its_length(state: State, web: TestClient) -> None:
+    long = "now " * 4000
+    chat = [*CHAT, {"role": "assistant", "content": "Now.", "reasoning_content": long}, CHAT[1]]
+    heard = {"model": "mine0", "messages": [{**CHAT[0], "note": long}, CHAT[1]], "answer": "Now."}
+
+    assert state.asking.encode(chat, []).input_ids
+    assert web.post("/v1/calyrex/listen", json=heard).status_code == 200
 
 
 @pytest.mark.parametrize("num_words", [300, 4000])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from calyrex.generation import answer_batch
+from calyrex.serve import batch
 from calyrex.serve.engine import Engine, QueueFullError, StoppingError
 from calyrex.serve.request import Delta, Failure
 from serving import Asked, ask, load_alone, load_models, random_chat, running, save_models
@@ -242,3 +243,21 @@ def test_a_failure_of_torch_ends_what_runs_and_nothing_more(engine: Engine, monk
     assert isinstance(asked.events.get(timeout=30), Failure)
     monkeypatch.setattr(engine.served, "forward", forward)
     assert ask(engine, "base", chat).wait()
+
+
+def test_a_row_that_fails_to_join_is_told_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = [{"role": "user", "content": "What is this?"}]
+    others = [ask(engine, "base", chat, max_new_tokens=200) for _ in range(5)]
+    for one in others:
+        one.events.get(timeout=10)
+
+    def fail(*_given: Any) -> bool:
+        raise RuntimeError("no memory left")
+
+    monkeypatch.setattr(batch, "replace_row", fail)
+    engine.cancel(others[0].generation)
+    asked = ask(engine, "base", chat, max_new_tokens=200)
+
+    assert isinstance(asked.events.get(timeout=10), Failure)
+    monkeypatch.undo()
+    assert ask(engine, "base", chat, max_new_tokens=3).wait()

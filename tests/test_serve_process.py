@@ -281,6 +281,30 @@ def test_what_does_not_end_in_time_is_told_so(folder: Path) -> None:
         assert [line for line in server.lines if "traceback" in line] == []
 
 
+def test_half_a_request_does_not_hold_up_the_end(folder: Path) -> None:
+    with served(folder, "--shutdown-seconds", "0.5") as server:
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as half:
+            half.putrequest("POST", "/v1/chat/completions")
+            half.putheader("Content-Length", "1000")
+            half.endheaders(b"{")
+            time.sleep(0.2)
+            server.process.send_signal(signal.SIGTERM)
+
+            assert half.getresponse().status == 503
+        assert server.process.wait(10) == 0
+        server.reader.join(10)
+        assert [line["status"] for line in server.lines if line["event"] == "request"] == [503]
+        assert [line for line in server.lines if "traceback" in line] == []
+
+
+def test_who_waits_to_be_let_in_hears_that_the_request_is_too_large(server: Server) -> None:
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nExpect: 100-continue\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(f"{head}Content-Length: 200000\r\n\r\n".encode())
+
+        assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
 def test_the_official_client_hears_that_its_request_is_too_large(server: Server) -> None:
     chat = [{"role": "user", "content": "now " * 10**6}]
 

@@ -36,8 +36,9 @@ def ask(port: int) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_server_whose_engine_has_failed_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_whose_engine_has_failed_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, port = save_models(tmp_path, num_adapters=0), find_port()
 
     def fail(*_given: Any) -> None:
@@ -52,6 +53,9 @@ def test_a_server_whose_engine_has_failed_ends(tmp_path: Path, monkeypatch: pyte
     finally:
         client.join()
 
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    assert [line["traceback"].splitlines()[-1] for line in lines if line["level"] == "error"] == ["KeyError"]
+
 
 def test_the_log_tells_where_a_failure_was_and_no_text() -> None:
     said = " ".join(("zebra", "canary"))
@@ -65,6 +69,7 @@ def test_the_log_tells_where_a_failure_was_and_no_text() -> None:
 
     line = JsonFormatter().format(record)
 
+    assert said in JsonFormatter(has_messages=True).format(record)
     trace = json.loads(line)["traceback"]
     assert trace.index("ValueError\n") < trace.index("KeyError\n")
     assert __file__ in trace

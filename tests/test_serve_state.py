@@ -52,6 +52,8 @@ def blocked(state: State, count: int, then: Callable[[list[asyncio.Task[Any]], l
         finally:
             go.set()
             await asyncio.gather(*tasks, return_exceptions=True)
+            while state.num_preparing:
+                await asyncio.sleep(0.01)
 
     return asyncio.run(run())
 
@@ -70,7 +72,18 @@ def test_a_request_whose_client_has_left_is_not_read(state: State) -> None:
     async def leave_last(tasks: list[asyncio.Task[Any]], leaves: list[asyncio.Event]) -> BaseException | None:
         leaves[-1].set()
         await asyncio.wait({tasks[-1]}, timeout=10)
+        assert state.num_preparing == 2
         return tasks[-1].exception()
 
     assert isinstance(blocked(state, 3, leave_last), LeftError)
     assert state.num_preparing == 0
+
+
+def test_a_thread_that_reads_counts_to_its_end_though_its_client_has_left(state: State) -> None:
+    async def leave_all(tasks: list[asyncio.Task[Any]], leaves: list[asyncio.Event]) -> int:
+        for leave in leaves:
+            leave.set()
+        await asyncio.wait(tasks, timeout=10)
+        return state.num_preparing
+
+    assert blocked(state, 3, leave_all) == 2

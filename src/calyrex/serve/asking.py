@@ -138,7 +138,7 @@ class Asking:
             ApiError: a message is malformed, or the chat template cannot render the conversation.
         """
         known = [{key: message[key] for key in _MESSAGE_KEYS if key in message} for message in messages]
-        self.refuse_long([known, tools], "messages")
+        self.refuse_long(content_texts(known), "messages")
         try:
             encoded = encode_chat(self.tokenizer, self._fitting_roles(known, tools), tools or None)
         except CalyrexError as error:
@@ -156,29 +156,29 @@ class Asking:
             return [{**each, "role": "system"} if each["role"] == "developer" else each for each in messages]
         return messages
 
-    def refuse_long(self, given: object, param: str) -> None:
+    def refuse_long(self, texts: Sequence[str], param: str) -> None:
         """Refuse texts that are surely too long for the model, at a fraction of the cost of reading them.
 
         Args:
-            given: texts, in lists and dicts.
+            texts: what the prompt will hold; each costs a token at least.
             param: the field they come from.
 
         Raises:
             ApiError: they are.
         """
-        num_tokens = 0
-        for text in _find_texts(given):
-            for start in range(0, len(text), _PART_CHARACTERS):
-                part = (
-                    text[start : start + _PART_CHARACTERS].encode(errors="replace").decode()
-                )  # without half characters
-                num_tokens += max(0, len(self.tokenizer(part, add_special_tokens=False)["input_ids"]) - _EDGE_TOKENS)
-                if num_tokens > self.served.context:
-                    message = f"this model's context is {self.served.context} tokens, and the request has more"
-                    raise ApiError(400, message, param=param, code="context_length_exceeded")
+        text = "".join(texts).encode(errors="replace").decode()  # without half characters
+        num_tokens = len(texts) if len(texts) > self.served.context else 0
+        for start in range(0, len(text), _PART_CHARACTERS):
+            if num_tokens > self.served.context:
+                break
+            part = self.tokenizer(text[start : start + _PART_CHARACTERS], add_special_tokens=False)
+            num_tokens += max(0, len(part["input_ids"]) - _EDGE_TOKENS)
+        if num_tokens > self.served.context:
+            message = f"this model's context is {self.served.context} tokens, and the request has more"
+            raise ApiError(400, message, param=param, code="context_length_exceeded")
 
     def _read_text(self, text: str) -> Prompt:
-        self.refuse_long(text, "prompt")
+        self.refuse_long([text], "prompt")
         try:
             tokens = self.vocabulary.encode(Rendering(text, [Run(0, len(text), 0)])) if text else []
         except CalyrexError as error:
@@ -228,6 +228,8 @@ class Asking:
         longest = max(len(prompt.input_ids) for prompt in prompts)
         room = self.served.context - longest
         wanted = min(num_tokens or self.limits.max_new_tokens, self.limits.max_new_tokens)
+        if num_tokens is None:
+            wanted = min(wanted, max(1, self.limits.max_batch_tokens // num_answers - longest))
         if room < 1 or (num_tokens is not None and wanted > room):
             raise ApiError(
                 400,
@@ -260,13 +262,12 @@ class Asking:
         )
 
 
-def _find_texts(given: object) -> Iterator[str]:
-    """Yield all texts in a JSON value."""
-    if isinstance(given, str):
-        yield given
-    elif isinstance(given, Mapping):
-        for key, value in given.items():
-            yield from (key, *_find_texts(value))
-    elif isinstance(given, list):
-        for value in given:
-            yield from _find_texts(value)
+def content_texts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what messages say, one text for each."""
+    return ["".join(_parts(message.get("content"))) for message in messages]
+
+
+def _parts(content: object) -> Iterator[str]:
+    for part in content if isinstance(content, list) else [{"text": content}]:
+        text = part.get("text") if isinstance(part, Mapping) else None
+        yield text if isinstance(text, str) else ""

@@ -93,17 +93,14 @@ class Batch:
 
     def _change_rows(self) -> None:
         """Let new rows take the places of those that are over; where that is not enough, copy all into a new cache."""
-        joining = [(row, piece) for row, piece in self._joining if not _is_over(row)]
-        self._joining = []
+        self._joining = [(row, piece) for row, piece in self._joining if not _is_over(row)]
         places = [index for index, row in enumerate(self.rows) if _is_over(row)]
-        waiting: list[tuple[Row, Piece]] = []
-        for row, piece in joining:
+        for row, piece in list(self._joining):
             if places and self._cache is not None and replace_row(self._cache, places[0], piece):
                 self.rows[places.pop(0)] = row
-            else:
-                waiting.append((row, piece))
-        if waiting or self._is_wasteful(len(places)):
-            self._copy_rows(waiting)
+                self._joining.remove((row, piece))
+        if self._joining or self._is_wasteful(len(places)):
+            self._copy_rows()
 
     def _is_wasteful(self, num_over: int) -> bool:
         """Tell whether more is computed for nothing than a copy of the cache would cost."""
@@ -113,16 +110,17 @@ class Batch:
         is_wide = self._cache.get_seq_length() > _WIDE * longest + _MORE_COLUMNS
         return is_wide or num_over > _FREE_SHARE * len(self.rows)
 
-    def _copy_rows(self, joining: Sequence[tuple[Row, Piece]]) -> None:
+    def _copy_rows(self) -> None:
         """Make a new cache of the rows that go on and those that join, no longer than its longest row."""
         going = [index for index, row in enumerate(self.rows) if not _is_over(row)]
         pieces: list[Piece] = []
         if self._cache is not None:
             end = int(self._cache.get_seq_length())
             pieces = [Piece(self._cache, index, end - self.rows[index].num_tokens, end) for index in going]
-        self.rows = [self.rows[index] for index in going] + [row for row, _ in joining]
-        pieces += [piece for _, piece in joining]
+        pieces += [piece for _, piece in self._joining]
         self._cache = join_rows(pieces) if pieces else None
+        self.rows = [self.rows[index] for index in going] + [row for row, _ in self._joining]
+        self._joining = []
 
 
 def _is_over(row: Row) -> bool:

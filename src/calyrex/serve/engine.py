@@ -126,12 +126,17 @@ class Engine:
             generation.is_cancelled = True
             self._condition.notify()
 
-    def stop(self) -> None:
-        """Stop at once; whatever is not answered yet is told so."""
+    def stop(self, *, is_waiting: bool = True) -> None:
+        """Stop after the next token; whatever is not answered yet is told so.
+
+        Args:
+            is_waiting: whether to return only when it has stopped.
+        """
         with self._condition:
             self._is_stopping = True
             self._condition.notify()
-        self._thread.join()
+        if is_waiting:
+            self._thread.join()
 
     def require_room(self, num_answers: int = 1) -> None:
         """Make sure that a request could wait now.
@@ -174,8 +179,8 @@ class Engine:
             self._read_prompts()
             for batch in self._batches.values():
                 batch.step()
-        except RuntimeError as error:  # torch's own, such as a lack of memory; the next requests may be smaller
-            logger.exception("the engine failed and goes on without what ran: %s", error)
+        except RuntimeError:  # torch's own, such as a lack of memory; the next requests may be smaller
+            logger.exception("the engine failed and goes on without what ran")
             self.prefixes.clear()
             self._fail_running(Failure(_BROKEN))
 

@@ -74,7 +74,8 @@ def from_validation(error: ValidationError, kind: type[BaseModel]) -> ApiError:
     field = kind.model_fields.get(param or "")
     if field is not None and field.description:  # one of several forms, of which the message names the first only
         return ApiError(400, f"{param}: expected {field.description}", param=param)
-    return ApiError(400, f"{place}: {message}" if place else f"the body is no valid JSON: {message}", param=param)
+    what = place or ("the body is no valid JSON" if first["type"] == "json_invalid" else "the body")
+    return ApiError(400, f"{what}: {message}", param=param)
 
 
 def queue_full() -> ApiError:

@@ -80,6 +80,16 @@ class Gate:
         self.is_draining = is_draining
         self.on_end = on_end
         self.num_open = 0
+        self._is_ended = False
+        self._limits: set[asyncio.Timeout] = set()
+
+    def end_reading(self) -> None:
+        """Read no request any further."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        for limit in self._limits:
+            limit.reschedule(0.0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -115,7 +125,7 @@ class Gate:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._check(scope)
-            body = await _read(scope, receive, self.rules.max_body)
+            body = await self._read(scope, receive)
         except ApiError as error:
             await error.response()(scope, receive, send)
             return
@@ -151,43 +161,61 @@ class Gate:
                 headers={"WWW-Authenticate": "Bearer"},
             )
 
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        """Read a whole body.
 
-async def _read(scope: Scope, receive: Receive, max_body: int) -> bytes:
-    """Read a whole body.
+        Raises:
+            ApiError: it is too large, comes too slowly, or the server ends.
+            LeftError: the client has left before its end.
+        """
+        most = self.rules.max_body
+        too_large = ApiError(
+            413, f"a request may have {most} bytes at most", code="request_too_large", headers={"Connection": "close"}
+        )
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"")
+        most_read = most if b"expect" in headers else most + _MAX_DRAINED  # who expects an answer has not sent yet
+        if length.isdigit() and int(length[:20]) > most_read:
+            raise too_large
+        body = bytearray()
+        limit = asyncio.timeout(BODY_SECONDS)
+        self._limits.add(limit)
+        try:
+            async with limit:
+                size = await _read_parts(receive, body, most, most_read)
+        except TimeoutError as error:
+            if self._is_ended:
+                raise stopping() from error
+            message = f"the request did not arrive within {BODY_SECONDS:g} seconds"
+            raise ApiError(408, message, code="request_timeout", headers={"Connection": "close"}) from error
+        finally:
+            self._limits.discard(limit)
+        if size > most:
+            raise too_large
+        return bytes(body)
+
+
+async def _read_parts(receive: Receive, body: bytearray, most: int, most_read: int) -> int:
+    """Read a body of at most ``most`` bytes; of a larger one the rest is dropped up to ``most_read``.
+
+    Returns:
+        The number of bytes that came.
 
     Raises:
-        ApiError: it is too large or comes too slowly.
         LeftError: the client has left before its end.
     """
-    too_large = ApiError(
-        413,
-        f"a request may have {max_body} bytes at most",
-        code="request_too_large",
-        headers={"Connection": "close"},
-    )
-    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    if lengths and lengths[0].isdigit() and int(lengths[0][:20]) > max_body + _MAX_DRAINED:
-        raise too_large
-    body = bytearray()
     size = 0
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while size <= max_body + _MAX_DRAINED:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise LeftError
-                part = message.get("body", b"")
-                size += len(part)
-                if size <= max_body:
-                    body += part
-                if not message.get("more_body", False):
-                    break
-    except TimeoutError as error:
-        message_text = f"the request did not arrive within {BODY_SECONDS:g} seconds"
-        raise ApiError(408, message_text, code="request_timeout", headers={"Connection": "close"}) from error
-    if size > max_body:
-        raise too_large
-    return bytes(body)
+    while size <= most_read:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise LeftError
+        part = message.get("body", b"")
+        size += len(part)
+        if size <= most:
+            body += part
+        if not message.get("more_body", False):
+            break
+    return size
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -15,6 +15,7 @@ from calyrex.analysis.forced import ForcedRun
 from calyrex.conversation import check_messages
 from calyrex.errors import CalyrexError
 from calyrex.masking import SYSTEM_ROLES
+from calyrex.serve.asking import content_texts
 from calyrex.serve.errors import ApiError, JsonResponse
 from calyrex.serve.exchange import refusals, while_connected
 from calyrex.serve.schema import ListenRequest
@@ -86,8 +87,10 @@ def _read(state: State, fields: ListenRequest) -> Listened:
         ApiError: the template cannot render them, or they are too long.
     """
     served = state.served
-    state.asking.refuse_long([fields.messages, fields.answer], "messages")
-    turns = [{key: message[key] for key in ("role", "content") if key in message} for message in fields.messages]
+    turns: list[dict[str, Any]] = [
+        {key: message[key] for key in ("role", "content") if key in message} for message in fields.messages
+    ]
+    state.asking.refuse_long([*content_texts(turns), fields.answer], "messages")
     try:
         plain = check_messages([*turns, {"role": "assistant", "content": fields.answer}])
         tokenizer = fast_tokenizer(served.tokenizer)

@@ -5,6 +5,7 @@ import json
 import logging
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -42,29 +43,34 @@ def serve(options: ServeOptions) -> None:
     listener = _listen(options)
     with contextlib.closing(listener):
         state = build_state(load_served(options), options)
+        server = _make_server(state, options)
         try:
-            gate = build_app(state, options)
-            config = uvicorn.Config(
-                gate,
-                http=ImpatientProtocol,
-                ws="none",
-                loop="asyncio",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                backlog=_MAX_CONNECTIONS,
-                limit_concurrency=_MAX_CONNECTIONS,
-                timeout_graceful_shutdown=_CLOSE_SECONDS,
-            )
-            with json_logs():
+            with json_logs(has_messages=options.log_messages):
                 _say_start(state, listener)
-                Server(config, state, gate, options.shutdown_seconds).run(sockets=[listener])
+                server.run(sockets=[listener])
             if state.engine.has_failed:
                 raise RuntimeError("the engine has failed, and with it the server ends")
         finally:
-            state.engine.stop()
+            state.engine.stop(is_waiting=not server.force_exit)
+
+
+def _make_server(state: State, options: ServeOptions) -> "Server":
+    gate = build_app(state, options)
+    config = uvicorn.Config(
+        gate,
+        http=ImpatientProtocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_MAX_CONNECTIONS,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_CLOSE_SECONDS,
+    )
+    return Server(config, state, gate, options.shutdown_seconds)
 
 
 class Server(uvicorn.Server):
@@ -89,7 +95,8 @@ class Server(uvicorn.Server):
         """Tell whether to end."""
         engine = self.state.engine
         if self.state.is_draining and time.monotonic() > self._deadline:
-            engine.stop()  # whoever still waits is told so
+            engine.stop(is_waiting=False)  # whoever still waits is told so
+            self.gate.end_reading()
         is_over = self.state.is_draining and self.gate.num_open == 0
         return bool(await super().on_tick(counter)) or is_over or not engine.is_alive
 
@@ -144,7 +151,11 @@ class ImpatientProtocol(H11Protocol):
 
 
 class JsonFormatter(logging.Formatter):
-    """One line of JSON for each record."""
+    """One line of JSON for each record; messages of errors, which may quote a request, only where asked for."""
+
+    def __init__(self, *, has_messages: bool = False) -> None:
+        super().__init__()
+        self.has_messages = has_messages
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -155,12 +166,14 @@ class JsonFormatter(logging.Formatter):
             **getattr(record, "facts", {}),
         }
         if record.exc_info:
-            facts["traceback"] = _trace(record.exc_info[1])
+            facts["traceback"] = (
+                self.formatException(record.exc_info) if self.has_messages else _trace(record.exc_info[1])
+            )
         return json.dumps(facts)
 
 
 def _trace(error: BaseException | None) -> str:
-    """Return where an error and its causes were raised, without their messages: they may quote a request."""
+    """Return where an error and its causes were raised, without their messages."""
     lines: list[str] = []
     while error is not None:
         lines = [*traceback.format_tb(error.__traceback__), f"{type(error).__qualname__}\n", *lines]
@@ -169,17 +182,22 @@ def _trace(error: BaseException | None) -> str:
 
 
 @contextlib.contextmanager
-def json_logs() -> Iterator[None]:
-    """Write all logs as JSON lines to standard error inside the ``with``."""
+def json_logs(*, has_messages: bool) -> Iterator[None]:
+    """Write all logs, and what ends a thread, as JSON lines to standard error inside the ``with``."""
     root = logging.getLogger()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(JsonFormatter(has_messages=has_messages))
     before, root.handlers = root.handlers, [handler]
+    hook, threading.excepthook = threading.excepthook, _log_thread
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         yield
     finally:
-        root.handlers = before
+        root.handlers, threading.excepthook = before, hook
+
+
+def _log_thread(failure: threading.ExceptHookArgs) -> None:
+    logger.error("a thread has failed", exc_info=failure.exc_value)
 
 
 def _listen(options: ServeOptions) -> socket.socket:

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from calyrex.serve.asking import Asked, Asking
@@ -19,7 +19,7 @@ from calyrex.serve.served import Served
 
 AnyFields = TypeVar("AnyFields", bound=Fields)
 Result = TypeVar("Result")
-_MAX_PREPARING = 2
+_MAX_READERS = 2
 
 
 @dataclass(eq=False)
@@ -34,7 +34,6 @@ class State:
         takes_tools: whether the chat template takes tools.
         log_messages: whether what is said goes into the log.
         is_draining: whether the server finishes what runs and takes nothing new.
-        num_preparing: requests that are read, or wait for it.
     """
 
     served: Served
@@ -44,8 +43,13 @@ class State:
     takes_tools: bool
     log_messages: bool = False
     is_draining: bool = False
-    num_preparing: int = 0
-    _preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PREPARING))
+    _readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_MAX_READERS, "calyrex-reader"))
+    _reading: set[Future[Any]] = field(default_factory=set)
+
+    @property
+    def num_preparing(self) -> int:
+        """Requests that are read, or wait for it."""
+        return len(self._reading)
 
     async def prepare(self, request: Request, read: Callable[[AnyFields], Result], fields: AnyFields) -> Result:
         """Bring a request into the engine's form on a thread; few at a time, and none that could not wait.
@@ -56,15 +60,10 @@ class State:
         """
         with refusals():
             self.engine.require_room(1 + self.num_preparing)
-        self.num_preparing += 1
-        try:
-            return await while_connected(request, self._read(read, fields))
-        finally:
-            self.num_preparing -= 1
-
-    async def _read(self, read: Callable[[AnyFields], Result], fields: AnyFields) -> Result:
-        async with self._preparing:
-            return await run_in_threadpool(read, fields)
+        future = self._readers.submit(read, fields)
+        self._reading.add(future)
+        future.add_done_callback(self._reading.discard)  # a thread that reads cannot be stopped, and counts to its end
+        return await while_connected(request, asyncio.wrap_future(future))
 
     def exchange(self, request: Request, asked: Asked) -> Exchange:
         """Let a request wait for its answers, and note in the log who is asked.
