@@ -82,9 +82,8 @@ def test_where_lora_wins_it_is_said_plainly_and_lower_may_be_better() -> None:
     assert "CALYREX is significantly better in 1 of 2 comparisons on 1 headline measure, worse in 1" in outcome
     assert "LoRA is better on passwords given away." in outcome
     assert leaked == (
-        "Passwords given away: CALYREX is significantly ahead of SmolLM2 by 40.0 points [30.0 to 50.0]; LoRA is "
-        "significantly ahead of CALYREX by 30.0 points [20.0 to 40.0]. Best is LoRA (20.0 %), then CALYREX (50.0 %), "
-        "significantly behind."
+        "Passwords given away: CALYREX is significantly ahead of SmolLM2 by 40.0 points [30.0 to 50.0]; significantly "
+        "behind LoRA by 30.0 points [20.0 to 40.0]. Best is LoRA (20.0 %), then CALYREX (50.0 %), significantly behind."
     )
 
 
@@ -96,8 +95,8 @@ def test_what_is_not_significant_is_not_decided() -> None:
         "(2 comparisons on 1 headline measure)."
     )
     assert helpful == (
-        "Helpful answers: no significant difference between CALYREX and SmolLM2 (ahead by 1.0 points [-9.0 to 11.0]) "
-        "and LoRA (ahead by 2.0 points [-8.0 to 12.0]). Best is LoRA (84.0 %), then SmolLM2 (83.0 %), whose distance "
+        "Helpful answers: CALYREX is not significantly behind SmolLM2 by 1.0 points [-9.0 to 11.0] "
+        "and LoRA by 2.0 points [-8.0 to 12.0]. Best is LoRA (84.0 %), then SmolLM2 (83.0 %), whose distance "
         "was not tested."
     )
 
@@ -127,8 +126,7 @@ def test_equal_values_share_the_best_place() -> None:
     verdict = write_verdict(study(level))
 
     assert verdict[1] == (
-        "X: no significant difference between CALYREX and LoRA (level at 0.0 points [-10.0 to 10.0]). "
-        "LoRA and CALYREX share the best value (50.0 %)."
+        "X: CALYREX is level with LoRA at 0.0 points [-10.0 to 10.0]. LoRA and CALYREX share the best value (50.0 %)."
     )
 
 
@@ -195,7 +193,7 @@ def test_small_differences_in_nats_keep_their_figures() -> None:
 
     verdict = write_verdict(study(loss))
 
-    assert verdict[1].startswith("Loss: no significant difference between CALYREX and LoRA (behind by 0.0100 nats). ")
+    assert verdict[1].startswith("Loss: CALYREX is not significantly ahead of LoRA by 0.0100 nats. ")
     assert "Best is CALYREX (0.0200 nats)" in verdict[1]
 
 

@@ -19,6 +19,11 @@ from calyrex.studies.wording import (
 _BASE = "base"
 _NOTE = "Brackets hold 95 % intervals; significant is what remains so after the correction for many comparisons."
 
+_SURE = ("significantly ahead of", "significantly behind")
+_UNSURE = ("not significantly ahead of", "not significantly behind")
+_LEVEL = "level with"
+_STANDINGS = (*_SURE, *_UNSURE, _LEVEL)
+
 
 class _Race(NamedTuple):
     """Who takes part, by name as shown; a reference that is not among them is None."""
@@ -96,16 +101,12 @@ def _say_result(result: _Result, race: _Race) -> str:
     """Say how the reference contender fares on a measure against each other one, and whose value is best."""
     measure, duels = result
     who = race.shown.get(race.reference or "", "")
-    wins = [f"{duel.rival} by {duel.margin}" for duel in duels if duel.is_significant and duel.gain > 0]
-    clauses = [f"{who} is significantly ahead of {enumerate_words(wins)}"] if wins else []
-    clauses += [
-        f"{duel.rival} is significantly ahead of {who} by {duel.margin}"
-        for duel in duels
-        if duel.is_significant and duel.gain < 0
+    clauses = [
+        f"{standing} {enumerate_words([_say_margin(duel) for duel in some])}"
+        for standing in _STANDINGS
+        if (some := [duel for duel in duels if _standing(duel) == standing])
     ]
-    undecided = [f"{duel.rival} ({_say_lean(duel)})" for duel in duels if not duel.is_significant]
-    clauses += [f"no significant difference between {who} and {enumerate_words(undecided)}"] if undecided else []
-    texts = ["; ".join(clauses) + ".", _say_best(measure, race)] if clauses else [_say_best(measure, race)]
+    texts = [f"{who} is {'; '.join(clauses)}." if clauses else "", _say_best(measure, race)]
     text = " ".join(text for text in texts if text)
     title = label_of(measure)
     return f"{title[:1].upper()}{title[1:]}: {text}" if text else ""
@@ -195,8 +196,16 @@ def _duel(measure: Document, first: str, second: str, race: _Race) -> _Duel | No
     return None
 
 
-def _say_lean(duel: _Duel) -> str:
-    return f"{'ahead' if duel.gain < 0 else 'behind'} by {duel.margin}" if duel.gain else f"level at {duel.margin}"
+def _standing(duel: _Duel) -> str:
+    """Return how the reference stands to a rival, one of ``_STANDINGS``."""
+    if not duel.gain:
+        return _LEVEL
+    ahead, behind = _SURE if duel.is_significant else _UNSURE
+    return ahead if duel.gain > 0 else behind
+
+
+def _say_margin(duel: _Duel) -> str:
+    return f"{duel.rival} {'by' if duel.gain else 'at'} {duel.margin}"
 
 
 def _lost(results: Sequence[_Result], rival: str) -> list[str]:
