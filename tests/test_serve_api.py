@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from calyrex.errors import CalyrexError
 from calyrex.generation import answer_batch
+from calyrex.serve import listening
 from calyrex.serve.app import build_app, build_state
 from calyrex.serve.calling import Call, CallReader, read_calls, takes_tools
 from calyrex.serve.errors import ApiError
@@ -415,6 +416,18 @@ def test_blocks_say_what_they_listened_to(web: TestClient) -> None:
             assert sum(row) == pytest.approx(1, abs=1e-3)
     assert error_of(web.post("/v1/calyrex/listen", json={**body, "model": "base"}))["param"] == "model"
     assert web.post("/v1/calyrex/listen", json={**body, "messages": CHAT[1:]}).json()["system_tokens"] == []
+
+
+def test_what_blocks_listened_to_is_read_in_parts(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"model": "mine0", "messages": CHAT, "answer": "Now then, here and now."}
+    whole = web.post("/v1/calyrex/listen", json=body).json()
+    monkeypatch.setattr(listening, "PART_TOKENS", 7)
+
+    parts = web.post("/v1/calyrex/listen", json=body).json()
+
+    for block, rows in whole["weights"].items():
+        for one, other in zip(rows, parts["weights"][block], strict=True):
+            assert one == pytest.approx(other, abs=1e-4)
 
 
 def test_rules_are_ticked_and_crossed(web: TestClient) -> None:

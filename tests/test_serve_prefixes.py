@@ -117,3 +117,18 @@ def test_the_store_is_bounded_and_forgets_the_least_used(served: Served) -> None
     assert store.num_tokens == sum(len(key.input_ids) for key in keys if key in store) <= store.max_tokens
     assert keys[0] not in store and keys[5] in store
     assert PrefixStore(max_tokens=1).num_tokens == 0
+
+
+def test_the_store_holds_no_more_than_it_counts(served: Served) -> None:
+    store = PrefixStore()
+    prompts = [ask(served, "base", system=f"Obey {number}.") for number in range(4)]
+    first_logits(served, store, *prompts)
+
+    key = prefix_key(prompts[0])
+    piece = store.find(key) if key else None
+    assert piece is not None
+    cache = piece.cache
+    sizes = [layer.keys.untyped_storage().nbytes() for layer in cache.layers]
+    token_bytes = cache.layers[0].keys[:, :, 0].nbytes
+
+    assert sizes == [token_bytes * cache.get_seq_length()] * len(cache.layers)

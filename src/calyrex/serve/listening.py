@@ -1,14 +1,15 @@
 """``/v1/calyrex/listen``: which words of the system prompt the blocks listened to at each word of an answer."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from peft import PeftModel
 from starlette.requests import Request
 from starlette.responses import Response
+from torch import Tensor
 
 from calyrex.analysis.blocks import join_forwards, map_attention, recorded
 from calyrex.analysis.forced import ForcedRun
@@ -18,11 +19,14 @@ from calyrex.masking import SYSTEM_ROLES
 from calyrex.serve.asking import content_texts
 from calyrex.serve.errors import ApiError, JsonResponse
 from calyrex.serve.exchange import refusals, while_connected
+from calyrex.serve.prefill import PART_TOKENS
+from calyrex.serve.rows import empty_cache
 from calyrex.serve.schema import ListenRequest
 from calyrex.serve.served import Served, ServedModel
 from calyrex.serve.state import State, note, read_body
 from calyrex.vocabulary import encode_messages, fast_tokenizer
 
+Result = TypeVar("Result")
 MAX_ANSWER_TOKENS = 1024
 MAX_WEIGHTS = 2**20
 """Weights of one block that are returned at most."""
@@ -52,9 +56,11 @@ async def listen(state: State, request: Request) -> Response:
     listened = await state.prepare(request, partial(_read, state), fields)
     scale = model.scale if fields.scale is None else fields.scale
     note(request, model=model.name, prompt_tokens=listened.run.num_tokens)
+    hearing = Hearing(state.served, model, listened, scale)
     with refusals():
-        future = state.engine.run(lambda: measure(state.served, model, listened, scale))
-        weights = await while_connected(request, asyncio.wrap_future(future), future.cancel)
+        while not hearing.is_done:
+            await _take_turn(state, request, hearing.advance)
+        weights = await _take_turn(state, request, hearing.weights)
     return JsonResponse(
         {
             "blocks": list(model.blocks),
@@ -65,19 +71,64 @@ async def listen(state: State, request: Request) -> Response:
     )
 
 
-def measure(served: Served, model: ServedModel, listened: Listened, scale: float) -> dict[int, list[list[float]]]:
-    """Return the weights of each answer token over the system tokens, by block, means over the heads."""
-    run = listened.run
-    if not listened.system_tokens:
-        return {number: [[] for _ in listened.answer_tokens] for number in model.blocks}
-    run = run.to(served.model.device)
-    served.activate(model.adapter)
-    tuner: Any = served.model.base_model
-    ids = torch.cat([run.prompt, run.tail], dim=1)
-    system_mask = torch.nn.functional.pad(run.system_mask, (0, run.tail.shape[1]))
-    with recorded(served.model) as kept:
-        tuner(ids, system_mask=system_mask, scale=scale, use_cache=False, logits_to_keep=1)
-    return map_attention(cast(PeftModel, served.model), join_forwards(kept), run)
+class Hearing:
+    """A conversation that is read in parts, between which running answers go on."""
+
+    def __init__(self, served: Served, model: ServedModel, listened: Listened, scale: float) -> None:
+        """Prepare; nothing is computed yet.
+
+        Args:
+            served: the models.
+            model: the one whose blocks listen.
+            listened: what is read.
+            scale: strength of the blocks.
+        """
+        self.served = served
+        self.model = model
+        self.run = listened.run.to(served.model.device)
+        self.scale = scale
+        self.num_read = 0 if listened.system_tokens else listened.run.num_tokens  # nothing to listen to
+        self._ids = torch.cat([self.run.prompt, self.run.tail], dim=1)
+        self._system_mask = torch.nn.functional.pad(self.run.system_mask, (0, self.run.tail.shape[1]))
+        self._cache = empty_cache(served.num_layers)
+        self._kept: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is read."""
+        return self.num_read >= self._ids.shape[1]
+
+    def advance(self) -> None:
+        """Read one part."""
+        part = slice(self.num_read, min(self._ids.shape[1], self.num_read + PART_TOKENS))
+        positions = torch.arange(part.stop, device=self._ids.device)[None]
+        self.served.activate(self.model.adapter)
+        with recorded(self.served.model) as kept:
+            self.served.forward(
+                self.model,
+                self._ids[:, part],
+                self._cache,
+                attention_mask=torch.ones_like(positions),
+                position_ids=positions[:, part],
+                scales=[self.scale],
+                system_mask=self._system_mask[:, part],
+            )
+        for number, streams in kept.items():
+            for states, new in zip(self._kept.setdefault(number, ([], [])), streams, strict=True):
+                states.extend(new)
+        self.num_read = part.stop
+
+    def weights(self) -> dict[int, list[list[float]]]:
+        """Return the weights of each answer token over the system tokens, by block, means over the heads."""
+        if not self._kept:
+            return {number: [[] for _ in range(self.run.tail.shape[1])] for number in self.model.blocks}
+        self.served.activate(self.model.adapter)
+        return map_attention(cast(PeftModel, self.served.model), join_forwards(self._kept), self.run)
+
+
+async def _take_turn(state: State, request: Request, task: Callable[[], Result]) -> Result:
+    future = state.engine.run(task)
+    return await while_connected(request, asyncio.wrap_future(future), future.cancel)
 
 
 def _read(state: State, fields: ListenRequest) -> Listened:

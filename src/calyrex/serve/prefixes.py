@@ -66,7 +66,7 @@ class PrefixStore:
         """Keep a copy of the beginning of a row, and forget what was not used for longest where room is short."""
         if len(key.input_ids) > self.max_tokens or key in self._kept:
             return
-        self._kept[key] = join_rows([piece._replace(end=piece.start + len(key.input_ids))])
+        self._kept[key] = join_rows([piece._replace(end=piece.start + len(key.input_ids))], num_more=0)
         self.num_tokens += len(key.input_ids)
         while self.num_tokens > self.max_tokens:
             oldest, _ = self._kept.popitem(last=False)

@@ -51,15 +51,20 @@ def empty_cache(num_layers: int) -> DynamicCache:
     return cache
 
 
-def join_rows(pieces: Sequence[Piece]) -> DynamicCache:
-    """Put pieces together as the rows of a new cache, padded with zeros on the left."""
+def join_rows(pieces: Sequence[Piece], *, num_more: int = _ROOM) -> DynamicCache:
+    """Put pieces together as the rows of a new cache, padded with zeros on the left.
+
+    Args:
+        pieces: the rows.
+        num_more: tokens that the cache keeps room for.
+    """
     length = max(piece.length for piece in pieces)
     joined: list[CacheLayerMixin] = []
     for number, layer in enumerate(pieces[0].cache.layers):
         if isinstance(layer, SystemCacheLayer):
             joined.append(_join_system(pieces, number, joined[0], length))
         else:
-            joined.append(_join_sequence(pieces, number, length))
+            joined.append(_join_sequence(pieces, number, length, num_more))
     cache = DynamicCache()
     cache.layers = list(joined)
     return cache
@@ -114,14 +119,14 @@ def _offset(piece: Piece, length: int) -> int:
     return length - piece.end
 
 
-def _join_sequence(pieces: Sequence[Piece], number: int, length: int) -> RoomyLayer:
+def _join_sequence(pieces: Sequence[Piece], number: int, length: int, num_more: int) -> RoomyLayer:
     joined = RoomyLayer()  # type: ignore[no-untyped-call]
     places = [(row, slice(length - piece.length, length)) for row, piece in enumerate(pieces)]
     tensors: list[Tensor] = []
     for name in ("keys", "values"):
         states = [getattr(piece.cache.layers[number], name) for piece in pieces]
         _, heads, _, size = states[0].shape
-        room = states[0].new_zeros(len(pieces), heads, length + _ROOM, size)  # [B, K, T, D]
+        room = states[0].new_zeros(len(pieces), heads, length + num_more, size)  # [B, K, T, D]
         for (row, place), state, piece in zip(places, states, pieces, strict=True):
             room[row, :, place] = state[piece.row, :, piece.start : piece.end]
         tensors.append(room)
