@@ -7,7 +7,7 @@ import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
@@ -174,19 +174,29 @@ def _ask(port: int, chat: list[dict[str, str]], num_tokens: int) -> Reply:
     response = connection.getresponse()
     if response.status != 200:
         raise ValueError(f"the server answered {response.status}: {response.read().decode()}")
-    texts: list[str] = []
+    reply = read_reply(response, start)
+    connection.close()
+    return reply
+
+
+def read_reply(lines: Iterable[bytes], start: float) -> Reply:
+    """Read the events of an answer as they come.
+
+    Args:
+        lines: lines of the stream.
+        start: when it was asked for, of ``time.perf_counter``.
+    """
+    text = ""
     first_s, count = 0.0, 0
-    for line in response:
+    for line in lines:
         if not line.startswith(b"data: {"):
             continue
         event = json.loads(line.removeprefix(b"data: "))
-        text = "".join(choice["delta"].get("content") or "" for choice in event["choices"])
-        if text and not texts:
+        text += "".join(choice["delta"].get("content") or "" for choice in event["choices"])
+        if text and not first_s:  # the role comes before the first text
             first_s = time.perf_counter() - start
-        texts.append(text)
         count = (event["usage"] or {}).get("completion_tokens", count)
-    connection.close()
-    return Reply("".join(texts), first_s or time.perf_counter() - start, count)
+    return Reply(text, first_s or time.perf_counter() - start, count)
 
 
 def _client_process() -> ProcessPoolExecutor:

@@ -2,7 +2,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from bench.measure import Figure, Side, alternate, paired_ratio
 from bench.models import QUICK, attach_blocks, attach_lora, count_trainable, load, matching_rank
 from bench.plots import plot_width
 from bench.report import LINES, render_obedience, render_table, update_page
+from bench.serving import read_reply
 from bench.train import make_step, make_trainer, training_rows
 from bench.width import make_curve, narrowest_enough
 
@@ -349,3 +351,19 @@ def test_every_figure_is_measured(tmp_path: Path) -> None:
     both_widths = list(FIGURES)[:3] + list(FIGURES)[4:7]
     assert set(results) == {*FIGURES, *(f"{key}_full_width" for key in both_widths)}
     assert page.read_text(encoding="utf-8") == f"{BEGIN}\n{render_table(results)}{END}\n"
+
+
+def test_the_first_token_of_a_served_answer_is_its_first_text() -> None:
+    deltas = [{"role": "assistant", "content": ""}, {"content": "Now"}, {"content": " then"}]
+
+    def lines() -> Iterator[bytes]:
+        for delta in deltas:
+            yield b"data: " + json.dumps({"choices": [{"delta": delta}], "usage": None}).encode()
+        time.sleep(0.5)
+        yield b'data: {"choices": [], "usage": {"completion_tokens": 2}}'
+        yield b"data: [DONE]"
+
+    reply = read_reply(lines(), time.perf_counter())
+
+    assert (reply.text, reply.num_tokens) == ("Now then", 2)
+    assert 0 < reply.first_s < 0.5
