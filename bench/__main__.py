@@ -62,8 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_results(output, results)
         values = ", ".join(f"{name} {figure.value:.3g} {figure.unit}" for name, figure in figures.items())
         logger.info("%s (%.0f s)", values, time.monotonic() - start)
-    if page is not None:
+    if page is not None and FIGURES.keys() <= results.keys():
         update_page(page, "bench", render_table(results))
+    elif page is not None:
+        logger.info("%s stays as it is until all figures are measured", page.name)
     logger.info("results in %s\n%s", output, render_table(results))
 
 

@@ -272,6 +272,17 @@ def test_narrowest_width_that_is_enough_has_only_such_above_it() -> None:
     assert narrowest_enough([*curve, {"intermediate_size": 512, "gain_kept": 100.0}]) == 256
 
 
+def test_page_keeps_figures_that_were_not_measured_here(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\nmeasured elsewhere\n{END}\n", encoding="utf-8")
+    output = tmp_path / "results.json"
+
+    main(["--only", "decode_overhead_points_b1", "--quick", "--output", str(output), "--page", str(page)])
+
+    assert "decode_overhead_points_b1" in json.loads(output.read_text())
+    assert "measured elsewhere" in page.read_text(encoding="utf-8")
+
+
 def test_unknown_figure_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--only", "train_speed"])
