@@ -1,6 +1,8 @@
 """A placement study trains the same blocks in several places and says where they do most."""
 
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,7 +73,7 @@ def test_every_placement_is_trained_with_every_seed_and_compared_with_every_othe
     }
     assert all(len(obeyed["values"][one["name"]]["by_seed"]) == 2 for one in contenders.values() if one["is_trained"])
     assert len(obeyed["differences"]) == 4 * 3 / 2
-    assert document["verdict"][0].startswith("Best is ")
+    assert re.match("Best is |.+ share the first place", document["verdict"][0])
     page = (folder / "study" / "report.html").read_text(encoding="utf-8")
     assert "3 placements of the blocks" in page
     assert "Obedience against depth" in page
@@ -93,7 +95,7 @@ def test_a_finished_study_runs_nothing_again_and_prints_its_verdict(
 
     out = capsys.readouterr().out
     assert (code, begun) == (0, [])
-    assert out.startswith("Best is ")
+    assert out.startswith(read(folder / "study")["verdict"][0])
     assert str(folder / "study" / "report.html") in out
     more = ["all", "late8th", "1+4", "last"]
     ablation.ablate(options(folder, placements=more))
@@ -114,6 +116,83 @@ def test_blocks_of_equal_parameters_agree_as_nearly_as_whole_widths_allow(
     assert all(abs(one["trainable_parameters"] - budget) <= 3 * 32 * len(one["layers"]) / 2 for one in trained)
 
 
+@pytest.mark.parametrize("placements", [["all", "last"], ["last", "all"], ["late8th"]])
+def test_the_budget_is_that_of_the_default_placement_whatever_is_compared(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placements: list[str]
+) -> None:
+    monkeypatch.setattr(running, "run_jobs", lambda *_more: iter(()))
+
+    study = ablation.ablate(options(folder, output_dir=tmp_path, placements=placements, equal_parameters=True))
+
+    sizes = {one["label"]: one["trainable_parameters"] for one in read(folder / "study")["contenders"]}
+    assert read(study)["run"]["budget"] == sizes["late8th"]
+
+
+def test_placements_of_their_own_size_aim_at_no_budget(folder: Path) -> None:
+    assert "all aim at" not in (folder / "study" / "report.html").read_text(encoding="utf-8")
+    table = (folder / "study" / "table.md").read_text(encoding="utf-8")
+    assert table.startswith("## Placements")
+    assert "| contender | obeyed, n = 6 |" in table
+    assert "| loss on held-out chats (lower is better), n = 4 |" in table
+
+
+def test_named_placements_that_are_the_same_layers_are_trained_once(folder: Path) -> None:
+    chosen = ablation._choose_placements(options(folder, placements=None))
+
+    assert chosen == ["all", "every2", "every4", "early8th", "mid8th", "late8th"]
+
+
+def test_placements_join_in_any_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(running, "run_jobs", lambda _work, jobs, *_more: begun.extend(jobs) or iter(()))
+
+    ablation.ablate(options(folder, placements=["1+4", "all"]))
+
+    assert begun == []
+
+
+def test_a_study_that_was_moved_goes_on_with_what_it_has(folder: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(folder / "study", tmp_path / "moved")
+    run = copied / "contenders" / "calyrex" / "seed-0"
+    before = (run / "eval" / "results.json").read_text(encoding="utf-8")
+    (run / "done.json").unlink()
+
+    ablation.ablate(options(folder, output_dir=copied))
+
+    assert (run / "done.json").exists()
+    assert (run / "eval" / "results.json").read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("data.json", "[{"),
+        ("sizes.json", "{}"),
+        ("contenders/calyrex/adapter_config.json", None),
+        ("contenders/calyrex/seed-0/eval/samples/rules.jsonl", '{"id'),
+    ],
+)
+def test_what_is_damaged_is_named_and_the_way_out_leads_out(
+    folder: Path, tmp_path: Path, name: str, text: str | None
+) -> None:
+    copied = shutil.copytree(folder / "study", tmp_path / "damaged")
+    ablation.ablate(options(folder, output_dir=copied))
+    before = read(copied)["measures"]
+    shutil.rmtree(copied / "contenders" / "calyrex" / "seed-1")  # so that something has to be trained
+    if text is None:
+        (copied / name).unlink()
+    else:
+        (copied / name).write_text(text, encoding="utf-8")
+
+    with pytest.raises(CalyrexError) as error:
+        ablation.ablate(options(folder, output_dir=copied))
+
+    assert re.search(f"{copied}.* delete .+ and give the same command again", message_of(error))
+    (copied / ("sizes.json" if text is None else name)).unlink()
+    ablation.ablate(options(folder, output_dir=copied))
+    assert read(copied)["measures"] == before
+
+
 def test_a_screening_sends_the_three_best_on(folder: Path) -> None:
     placements = ["all", "early8th", "late8th", "1+4"]
     more: dict[str, Any] = {"placements": placements, "tasks": ["rules:4"], "seeds": [0]}
@@ -121,10 +200,24 @@ def test_a_screening_sends_the_three_best_on(folder: Path) -> None:
     study = ablation.ablate(options(folder, output_dir=folder / "fine", coarse_to_fine=True, **more))
 
     document, screening = read(study), read(study / "screening")
-    best = list(document["screening"])[:3]
     assert set(document["screening"]) == set(placements)
+    best = ablation._choose_leaders(document["screening"])
     assert [one["label"] for one in document["contenders"][1:]] == [name for name in placements if name in best]
+    assert screening["run"]["options"]["seed"] == document["run"]["options"]["seed"] + 1
     assert sum(source["rows"] for source in screening["run"]["data"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("screening", "leaders"),
+    [
+        ({"all": 0.5, "last": 0.4, "mid8th": 0.3, "late8th": 0.2}, ["all", "last", "mid8th", "late8th"]),
+        ({"all": 0.5, "late8th": 0.4, "mid8th": 0.3, "last": 0.3, "middle": 0.1}, ["all", "late8th", "mid8th", "last"]),
+    ],
+)
+def test_a_tie_drops_no_placement_and_the_default_always_goes_on(
+    screening: dict[str, float], leaders: list[str]
+) -> None:
+    assert ablation._choose_leaders(screening) == leaders
 
 
 @pytest.mark.parametrize(
@@ -132,6 +225,8 @@ def test_a_screening_sends_the_three_best_on(folder: Path) -> None:
     [
         ({"placements": ["late9th"]}, "no placement 'late9th': expected one of all, every2,"),
         ({"placements": ["1+5"]}, "between 1 and 4, got 5"),
+        ({"placements": ["9" * 5000]}, "no placement '9999"),
+        ({"placements": ["late8th", "4+3"]}, "late8th and 4+3 are the same layers"),
         ({"tasks": ["held_out:4"]}, "tasks must hold rules"),
     ],
 )

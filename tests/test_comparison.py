@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from calyrex.report import numbers
 from calyrex.report.comparison import write_comparison
 from calyrex.report.figures import draw_differences, draw_losses, draw_trade
-from calyrex.report.labels import place_labels
+from calyrex.report.labels import label_column, place_labels, spread
 from comparison_document import CONTENDERS, MEASURES, make_document, make_samples
 from pages import (
     CHROMIUM,
@@ -302,17 +302,33 @@ def test_the_scatter_falls_back_to_other_groups_or_is_left_out() -> None:
     assert draw_trade(document_of(measure())) is None
 
 
-@pytest.mark.parametrize("spread", [1.0, 0.01, 0.0])
-def test_labels_do_not_overlap(spread: float) -> None:
+@pytest.mark.parametrize("distance", [1.0, 0.01, 0.0])
+def test_labels_do_not_overlap(distance: float) -> None:
     axes = Figure(figsize=(7.4, 5.4)).add_axes((0.1, 0.1, 0.85, 0.85))
     axes.set(xlim=(-1, 2), ylim=(-1, 2))
-    points = [(name, spread * (7 * i % 10) / 10, spread * i / 10) for i, (name, _, _) in enumerate(CONTENDERS)]
+    points = [(name, distance * (7 * i % 10) / 10, distance * i / 10) for i, (name, _, _) in enumerate(CONTENDERS)]
 
     boxes = place_labels(axes, points)
 
     frame = axes.get_window_extent()
     assert [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])] == []
     assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
+
+
+@pytest.mark.parametrize("distance", [1.0, 0.01, 0.0])
+def test_labels_in_a_column_keep_the_order_of_their_points_and_a_line_between_them(distance: float) -> None:
+    axes = Figure(figsize=(7.4, 4.6)).add_axes((0.1, 0.1, 0.7, 0.85))
+    axes.set(xlim=(-1, 2), ylim=(-1, 2))
+
+    heights = label_column(axes, [(name, 0.5, -distance * i / 10, "C0") for i, (name, _, _) in enumerate(CONTENDERS)])
+
+    frame = axes.get_window_extent()
+    assert all(above - below > 17 for above, below in pairwise(heights))
+    assert frame.y0 <= heights[-1] < heights[0] <= frame.y1
+
+
+def test_equal_values_are_spread_around_where_they_were() -> None:
+    assert spread([2.0, 5.0, 2.0, 2.0], 0.5) == [1.5, 5.0, 2.0, 2.5]
 
 
 def test_each_trained_contender_has_a_panel_of_losses() -> None:

@@ -53,7 +53,24 @@ def test_the_others_are_sorted_by_whether_they_are_surely_behind() -> None:
     first = write_placement_verdict(document())[0]
 
     assert "Significantly behind the best: early8th (20.0 %). Not significantly behind it: last." in first
-    assert "The base obeys in 10.0 %." in first
+    assert "The base obeys in 10.0 %, significantly behind by 40.0 points [30.0 to 50.0]." in first
+
+
+def test_placements_that_tie_share_the_first_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VALUES, "mid8th", 0.5)
+
+    assert write_placement_verdict(document())[0].startswith(
+        "late8th and mid8th share the first place: they obey in 50.0 % of 200 cases and 3 seeds. Significantly behind"
+    )
+
+
+def test_a_loss_is_not_weighed_as_a_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VALUES, "base", 0.6)
+
+    verdict = write_placement_verdict(document())
+
+    assert "The base obeys in 60.0 %, not significantly ahead by 10.0 points [0.0 to 20.0]." in verdict[0]
+    assert not any("Most gain" in sentence for sentence in verdict)
 
 
 def test_the_last_eighth_is_held_against_windows_of_its_width() -> None:
@@ -72,7 +89,7 @@ def test_the_gain_is_weighed_against_the_size() -> None:
 def test_a_screening_is_not_hidden() -> None:
     verdict = write_placement_verdict(document(screening={"late8th": 0.31, "all": 0.3}))
 
-    assert "Chosen by a screening with less data and one seed: late8th 31.0 %, all 30.0 %." in verdict
+    assert "Chosen by a screening with less data, one seed and other test cases: late8th 31.0 %, all 30.0 %." in verdict
 
 
 @pytest.mark.parametrize("empty", [{}, {"contenders": [], "measures": []}, {"contenders": None, "measures": None}])

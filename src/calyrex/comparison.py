@@ -6,9 +6,11 @@ from typing import Any
 
 from rich.console import Console
 
+from calyrex.errors import CalyrexError
 from calyrex.report.comparison import PAGE, TABLE, write_comparison
 from calyrex.studies.checks import check
 from calyrex.studies.comparing import build_document, collect_samples, read_runs
+from calyrex.studies.contenders import REFERENCE
 from calyrex.studies.options import CompareOptions
 from calyrex.studies.running import OPTIONS, run_study
 from calyrex.studies.study import Study, read_json, write_json
@@ -27,6 +29,8 @@ def compare(options: CompareOptions) -> Path:
         CalyrexError: options do not fit, data are missing, the folder holds another study, or a job failed.
     """
     study = Study(options)
+    if REFERENCE not in [contender.name for contender in study.contenders]:
+        raise CalyrexError(f"contenders must hold {REFERENCE}, which the others are compared with")
     run_study(study, options, lambda seconds: _write(study, seconds))
     print_verdict(study.folder / DOCUMENT)
     return study.folder

@@ -11,6 +11,7 @@ from calyrex.errors import CalyrexError
 if TYPE_CHECKING:
     import torch
     from peft import PeftModel
+    from torch import Tensor, nn
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 BUILTIN = "smollm2-135m"
@@ -45,6 +46,9 @@ def load_base(
     model = _load_model(location, name_or_path, dtype=dtype, device=device)
     model.requires_grad_(False)
     model.train(False)
+    head = model.get_output_embeddings()
+    if head is not None:
+        head.register_forward_pre_hook(_pack_rows)
     return model
 
 
@@ -152,6 +156,15 @@ def locate(name_or_path: str | Path) -> str:
     return name_or_path
 
 
+def count_layers(name_or_path: str | Path) -> int:
+    """Return how many decoder layers a base has, from its config alone.
+
+    Raises:
+        CalyrexError: There is no such model, or its config cannot be read.
+    """
+    return int(_load_config(locate(name_or_path), name_or_path).get_text_config().num_hidden_layers)
+
+
 def builtin_file() -> Path:
     """Return the GGUF file of the built-in model.
 
@@ -244,6 +257,15 @@ def _load_model(
             f"the weights of {name_or_path} are incomplete: {len(missing)} tensors are missing, such as {min(missing)}"
         )
     return model
+
+
+def _pack_rows(_head: "nn.Module", args: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":
+    """Give the output head the last token of each prompt as rows that lie side by side.
+
+    For a slice of longer rows torch multiplies each row by a copy of a frozen head of its own, on a CPU in bfloat16:
+    57 MB and 0.12 s a row in SmolLM2, the hundredfold of the product itself.
+    """
+    return (args[0].contiguous(), *args[1:])
 
 
 def _computes_bfloat16() -> bool:

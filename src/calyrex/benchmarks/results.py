@@ -55,7 +55,8 @@ class Results:
     def is_done(self, task: str, judge: str | None) -> bool:
         """Tell whether a task was evaluated to its end, by the same judge if one is given."""
         entry = self.entries.get(task, {})
-        return "metrics" in entry and entry.get("judge") in (None, judge or entry.get("judge"))
+        is_whole = "metrics" in entry and (self.samples / f"{task}.jsonl").exists()
+        return is_whole and entry.get("judge") in (None, judge or entry.get("judge"))
 
     def skip(self, task: str, reason: str) -> None:
         """Record why a task could not be evaluated, unless it was by an earlier start."""

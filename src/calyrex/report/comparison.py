@@ -45,7 +45,7 @@ def _render(document: rows.Document, samples: Sequence[Mapping[str, Any]]) -> st
     ]
     values = {
         "run": document.get("run") or {},
-        "verb": _verb(document),
+        "verb": rows.verb_of(document),
         "verdict": rows.list_of(document, "verdict"),
         "checks": rows.list_of(document, "checks"),
         "contenders": rows.list_of(document, "contenders"),
@@ -61,12 +61,6 @@ def _render(document: rows.Document, samples: Sequence[Mapping[str, Any]]) -> st
     }
     filters = {"label": rows.label_of, "count": numbers.spell_count}
     return render_page("comparison", values, filters)
-
-
-def _verb(document: rows.Document) -> str:
-    """Return the verb that made the document, from its command."""
-    command = str((document.get("run") or {}).get("command") or "")
-    return "ablate" if command.startswith("calyrex ablate") else "compare"
 
 
 def _draw(document: rows.Document) -> _Figures:

@@ -11,7 +11,8 @@ _MARKS = {rows.BETTER: "▲", rows.WORSE: "▼", "": ""}
 
 def render_table(document: rows.Document) -> str:
     """Render verdict, checks and all tables as Markdown."""
-    parts = ["## Comparison", *_sentences(document), *_main(document), *_budget(document), *_differences(document)]
+    title = "## Placements" if rows.verb_of(document) == "ablate" else "## Comparison"
+    parts = [title, *_sentences(document), *_main(document), *_budget(document), *_differences(document)]
     return "\n\n".join(part for part in [*parts, *_run(document)] if part) + "\n"
 
 

@@ -111,6 +111,12 @@ def reference_of(document: Document) -> str | None:
     return None if reference is None else str(reference)
 
 
+def verb_of(document: Document) -> str:
+    """Return the verb that made the document, from its command."""
+    command = str((document.get("run") or {}).get("command") or "")
+    return "ablate" if command.startswith("calyrex ablate") else "compare"
+
+
 def headlines(document: Document) -> list[Mapping[str, Any]]:
     """Return the measures that the verdict rests on."""
     return [measure for measure in list_of(document, "measures") if measure.get("is_headline")]

@@ -16,6 +16,7 @@ _ANGLES = (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202, 67, 113, 247, 
 _DISTANCES = (11, 18, 28, 40, 54, 70, 90, 115, 145)
 """Directions in degrees and distances in pixels that are tried, the best first."""
 
+_LINE_POINTS = 13.0
 _MARKER, _GAP, _LEADER = 8.0, 3.0, 20.0
 _LABEL_LENGTH = 27
 
@@ -53,6 +54,51 @@ def place_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> list
         boxes.append(box)
     axes.set(xlim=limits[0], ylim=limits[1])
     return boxes
+
+
+def label_column(axes: Axes, points: Sequence[tuple[str, float, float, str]]) -> list[float]:
+    """Write each point's label in a column to the right of a plot, the highest on top, with a thin line to its point.
+
+    Args:
+        axes: with its points drawn and its limits final.
+        points: label, place and colour of each.
+
+    Returns:
+        The heights of the labels in pixels, in the order of the points; no two are nearer than a line of text.
+    """
+    figure = axes.get_figure(root=True)
+    FigureCanvasAgg(figure)
+    line = _LINE_POINTS * figure.dpi / 72
+    frame, _limits = axes.get_window_extent(), (axes.get_xlim(), axes.get_ylim())  # to ask for limits is to settle them
+    wanted = [float(axes.transData.transform((x, y))[1]) for _, x, y, _ in points]
+    order = sorted(range(len(points)), key=lambda place: -wanted[place])
+    heights = dict.fromkeys(order, 0.0)
+    ceiling = frame.y1
+    for place in order:
+        heights[place] = ceiling = min(wanted[place], ceiling - line)
+    floor = frame.y0 - line
+    for place in reversed(order):
+        heights[place] = floor = max(heights[place], floor + line)
+    for place, (label, x, y, color) in enumerate(points):
+        axes.annotate(
+            label,
+            (x, y),
+            (1.03, (heights[place] - frame.y0) / frame.height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=10,
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "alpha": 0.6, "shrinkB": 4},
+        )
+    return [heights[place] for place in range(len(points))]
+
+
+def spread(values: Sequence[float], step: float) -> list[float]:
+    """Move equal values apart, by one step each and around where they were."""
+    twins = {value: [place for place, other in enumerate(values) if other == value] for value in values}
+    return [
+        value + step * (twins[value].index(place) - (len(twins[value]) - 1) / 2) for place, value in enumerate(values)
+    ]
 
 
 def wrap_label(label: str) -> str:

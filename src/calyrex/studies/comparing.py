@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calyrex.errors import CalyrexError
 from calyrex.studies.contenders import REFERENCE, Contender
 from calyrex.studies.evaluating import PLAIN, WITH_SYSTEM
 from calyrex.studies.jobs import DONE, TRAINING
@@ -22,6 +23,7 @@ from calyrex.training.folder import find_commit, versions
 SIGNIFICANT = 0.05
 _BASE = "base"
 _WITH_SYSTEM_SUFFIX = "+system"
+_TASKS = {measure.task for measure in MEASURES}
 _Values = NDArray[np.float64]
 Runs = dict[str, dict[int, dict[str, dict[str, Sample]]]]
 """By contender and seed, the samples of each task by their ids."""
@@ -42,7 +44,7 @@ def build_document(
     Returns:
         The content of ``comparison.json``, without verdict and checks.
     """
-    sizes = read_json(study.folder / SIZES)
+    sizes = read_json(study.folder / SIZES, "budget", "contenders")
     measures = [
         _measure(measure, runs, is_for_all=measure.name == all_pairs)
         for measure in MEASURES
@@ -97,17 +99,30 @@ def read_runs(study: Study) -> Runs:
     for contender in study.contenders:
         folders = {seed: study.run_folder(contender, seed) for seed in study.seeds_of(contender)}
         done = {seed: folder for seed, folder in folders.items() if (folder / DONE).exists()}
-        runs[contender.name] = {seed: _read_samples(folder) for seed, folder in done.items()}
+        runs[contender.name] = {seed: _read_samples(folder, study.num_cases) for seed, folder in done.items()}
     return runs
 
 
-def _read_samples(folder: Path) -> dict[str, dict[str, Sample]]:
-    tasks: dict[str, dict[str, Sample]] = {}
-    for part, suffix in ((PLAIN, ""), (WITH_SYSTEM, _WITH_SYSTEM_SUFFIX)):
-        for path in sorted((folder / part / "samples").glob("*.jsonl")):
-            lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-            tasks[path.stem + suffix] = {line["id"]: line for line in lines if line["verdict"] is not None}
-    return tasks
+def _read_samples(folder: Path, tasks: Iterable[str]) -> dict[str, dict[str, Sample]]:
+    """Read the samples of a run, those with a neutral system prompt where a task is asked twice.
+
+    Raises:
+        CalyrexError: a file is damaged.
+    """
+    samples: dict[str, dict[str, Sample]] = {}
+    for task in tasks:
+        for part, name in ((PLAIN, task), (WITH_SYSTEM, f"{task}{_WITH_SYSTEM_SUFFIX}")):
+            if name not in _TASKS:
+                continue
+            path = folder / part / "samples" / f"{task}.jsonl"
+            if not path.exists():  # a task that has joined since
+                continue
+            try:
+                lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+                samples[name] = {line["id"]: line for line in lines if line["verdict"] is not None}
+            except (ValueError, TypeError, KeyError) as error:
+                raise CalyrexError(f"{path} is damaged: delete it and give the same command again") from error
+    return samples
 
 
 def _is_measured(measure: Measure, runs: Runs) -> bool:

@@ -53,6 +53,8 @@ def evaluate_run(study: Study, contender: Contender, folder: Path) -> None:
         seed=study.options.seed,
     )
     subject = open_subject(options)
+    # A study may be moved: what its adapters are is told by their weights, not by where they lie.
+    subject = dataclasses.replace(subject, identity={**subject.identity, "adapter": contender.name})
     if subject.local is not None:
         subject.local.prefill = _find_prefill(study, contender, subject.local)
         model = subject.local.model

@@ -49,11 +49,20 @@ def _rank(measure: Document, names: Iterable[str]) -> dict[str, float]:
 
 def _say_best(measure: Document, labels: Mapping[str, str], ranked: Sequence[str]) -> Iterator[str]:
     """Yield which placement is best, how far behind the next one is, and how the others are."""
-    first, second, *others = ranked
+    values, first = values_of(measure, ranked), ranked[0]
+    best = [name for name in ranked if values[name] == values[first]]
+    others = ranked[len(best) :]
     seeds = len(measure["values"][first].get("by_seed") or [])
     scope = f"{say_count(int(measure.get('num_cases') or 0), 'case')} and {say_count(seeds, 'seed')}"
-    yield f"Best is {labels[first]}, which obeys in {say_value(measure, first)} of {scope};"
-    yield f"next is {labels[second]} with {say_value(measure, second)}, {_say_gap(measure, first, second)}."
+    if len(best) > 1:
+        yield (
+            f"{enumerate_words([labels[name] for name in best])} share the first place: they obey in "
+            f"{say_value(measure, first)} of {scope}."
+        )
+    else:
+        second, *others = others
+        yield f"Best is {labels[first]}, which obeys in {say_value(measure, first)} of {scope};"
+        yield f"next is {labels[second]} with {say_value(measure, second)}, {_say_gap(measure, first, second)}."
     behind = [name for name in others if _is_significant(measure, first, name)]
     near = [name for name in others if name not in behind]
     if behind:
@@ -63,7 +72,7 @@ def _say_best(measure: Document, labels: Mapping[str, str], ranked: Sequence[str
         yield f"Not significantly behind it: {enumerate_words([labels[name] for name in near])}."
     base = values_of(measure, [_BASE])
     if base:
-        yield f"The base obeys in {say_value(measure, _BASE)}."
+        yield f"The base obeys in {say_value(measure, _BASE)}, {_say_gap(measure, first, _BASE)}."
 
 
 def _say_windows(measure: Document, labels: Mapping[str, str]) -> Iterator[str]:
@@ -84,6 +93,8 @@ def _say_cheapest(document: Document, measure: Document, labels: Mapping[str, st
     }
     if len(gains) > 1 and len({sizes[name] for name in gains}) > 1:
         best = max(gains, key=gains.__getitem__)
+        if gains[best] <= 0:
+            return
         gain = say_amount([1e6 * gains[best]], "share")
         yield f"Most gain for its size: {labels[best]}, {gain} over the base for each million parameters."
 
@@ -92,7 +103,7 @@ def _say_screening(document: Document) -> Iterator[str]:
     screening: Mapping[str, float] = document.get("screening") or {}
     if screening:
         texts = [f"{label} {100 * value:.1f} %" for label, value in screening.items()]
-        yield f"Chosen by a screening with less data and one seed: {', '.join(texts)}."
+        yield f"Chosen by a screening with less data, one seed and other test cases: {', '.join(texts)}."
 
 
 def _say_gap(measure: Document, first: str, second: str) -> str:

@@ -40,7 +40,8 @@ def prepare(study: Study) -> None:
     if any(contender.method == "repetition" for contender in study.contenders):
         check_repetition(study.tokenizer)
     _write_sizes(study)
-    chats = _draw_chats(study) if not (study.folder / ROWS).exists() else None
+    is_whole = (study.folder / ROWS).exists() and (study.folder / DATA).exists()
+    chats = _draw_chats(study) if not is_whole else None
     if chats is not None:
         rows = _write_rows(study, chats, ROWS)
         write_json(study.folder / DATA, _describe_data(study, chats, rows["length"][:]))
@@ -62,7 +63,7 @@ def forget_preparation(study: Study) -> None:
 def _write_sizes(study: Study) -> None:
     """Choose the sizes of contenders that have none yet."""
     path = study.folder / SIZES
-    earlier: dict[str, Any] = read_json(path)["contenders"] if path.exists() else {}
+    earlier: dict[str, Any] = read_json(path, "contenders")["contenders"] if path.exists() else {}
     wanted = {one.name: one for one in (*study.contenders, *map(study.searched, study.contenders))}
     missing = [contender for name, contender in wanted.items() if name not in earlier]
     if not missing:

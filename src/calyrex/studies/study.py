@@ -16,7 +16,7 @@ from calyrex.errors import CalyrexError
 from calyrex.models import load_base, load_tokenizer
 from calyrex.options import TrainOptions
 from calyrex.studies.budget import Sized, count_trainable, size_contender
-from calyrex.studies.contenders import METHODS, REFERENCE, Contender, parse_contender
+from calyrex.studies.contenders import METHODS, Contender, parse_contender
 from calyrex.studies.measures import HELD_OUT, TASKS
 from calyrex.studies.options import CompareOptions
 from calyrex.template import read_template
@@ -58,15 +58,13 @@ class Study:
         """The contenders, in the order given.
 
         Raises:
-            CalyrexError: one is unknown, or the reference is missing.
+            CalyrexError: one is unknown or named twice.
         """
         contenders = [parse_contender(name) for name in self.options.contenders or CONTENDERS]
         meant = [(one.method, sorted(one.settings.items(), key=str), one.is_shuffled) for one in contenders]
         twice = [one.name for place, one in enumerate(contenders) if meant[place] in meant[:place]]
         if twice:
             raise CalyrexError(f"contender {twice[0]!r} is the same as one before it")
-        if REFERENCE not in [contender.name for contender in contenders]:
-            raise CalyrexError(f"contenders must hold {REFERENCE}, which the others are compared with")
         return contenders
 
     @property
@@ -127,7 +125,7 @@ class Study:
         """Return the trials of a contender that are done: learning rate and validation loss in nats."""
         searched = self.searched(contender)
         files = [self.trial_file(searched, rate) for rate in self.learning_rates]
-        return [read_json(path) for path in files if path.exists()]
+        return [read_json(path, "learning_rate", "loss") for path in files if path.exists()]
 
     def searched(self, contender: Contender) -> Contender:
         """Return the contender whose search counts: a control takes that of its method."""
@@ -154,13 +152,24 @@ class Study:
         )
 
     def config_of(self, contender: Contender) -> PeftConfig:
-        """Return the configuration of a contender's adapter, which ``prepare`` has kept."""
-        config: PeftConfig = PeftConfig.from_pretrained(str(self.file_of(contender)))
+        """Return the configuration of a contender's adapter, which ``prepare`` has kept.
+
+        Raises:
+            CalyrexError: it is not there any more.
+        """
+        try:
+            config: PeftConfig = PeftConfig.from_pretrained(str(self.file_of(contender)))
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise CalyrexError(
+                f"the configuration in {self.file_of(contender)} is missing or damaged: delete "
+                f"{self.folder / SIZES} and give the same command again"
+            ) from error
         return config
 
     def last_frozen_layer(self, contender: Contender) -> int | None:
         """Return the number of the last decoder layer that a trained contender leaves alone, from 0; None for none."""
-        layer: int | None = read_json(self.folder / SIZES)["contenders"][contender.name]["last_frozen_layer"]
+        sizes = read_json(self.folder / SIZES, "contenders")["contenders"]
+        layer: int | None = sizes[contender.name]["last_frozen_layer"]
         return layer
 
     def choose_sizes(self, contenders: Sequence[Contender]) -> tuple[int, dict[str, Sized]]:
@@ -213,15 +222,23 @@ def _parse_task(text: str) -> tuple[str, int | None]:
     return name, int(number) if number else None
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *keys: str) -> Any:
     """Read a JSON file of a study.
+
+    Args:
+        path: the file.
+        keys: what it must hold, if anything.
 
     Raises:
         CalyrexError: it is damaged.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        missing = [key for key in keys if key not in value]
+        if missing:
+            raise ValueError(f"no {missing[0]}")
+        return value
+    except (ValueError, TypeError) as error:
         raise CalyrexError(f"{path} is damaged ({error}): delete it and give the same command again") from error
 
 
