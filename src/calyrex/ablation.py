@@ -19,7 +19,7 @@ from calyrex.studies.running import OPTIONS, run_study
 from calyrex.studies.study import Study, read_json
 
 DOCUMENT = "ablation.json"
-LEARNING_RATES = (1e-3,)
+LEARNING_RATES = (1e-3, 2e-3, 4e-3)
 TASKS = ("rules:200", "held_out:60")
 
 _OBEDIENCE = (OBEYED, "rules/clean", "rules/attacked", "rules/multi_turn")

@@ -66,9 +66,8 @@ def label_column(axes: Axes, points: Sequence[tuple[str, float, float, str]]) ->
     Returns:
         The heights of the labels in pixels, in the order of the points; no two are nearer than a line of text.
     """
-    figure = axes.get_figure(root=True)
-    FigureCanvasAgg(figure)
-    line = _LINE_POINTS * figure.dpi / 72
+    canvas = FigureCanvasAgg(axes.get_figure(root=True))
+    line = _LINE_POINTS * canvas.figure.dpi / 72
     frame, _limits = axes.get_window_extent(), (axes.get_xlim(), axes.get_ylim())  # to ask for limits is to settle them
     wanted = [float(axes.transData.transform((x, y))[1]) for _, x, y, _ in points]
     order = sorted(range(len(points)), key=lambda place: -wanted[place])

@@ -89,8 +89,8 @@ class CompareOptions(StudyOptions):
             blocks as calyrex:init=random, and as a control with the system prompts of other chats as
             calyrex:shuffled; null takes all of these and calyrex:without_system=mlp.
         placement: After which layers the blocks, and whatever stands in for them, sit.
-        learning_rates: Peak learning rates that each contender tries; null takes 5e-4,1e-3,2e-3, and one alone is taken
-            without a search.
+        learning_rates: Peak learning rates that each contender tries; null takes 1e-3,2e-3,4e-3,8e-3, and one alone is
+            taken without a search.
         tasks: Benchmarks with their number of cases, such as rules:400; null takes rules:400, long_rules:240,
             fidelity:200 and held_out:200.
     """
@@ -114,8 +114,8 @@ class AblateOptions(StudyOptions):
             late4th, late8th and last.
         coarse_to_fine: Whether all placements are first tried with a quarter of the data and one seed, so that only
             the best three go on.
-        learning_rates: Peak learning rates that each placement tries; null takes 1e-3, and one alone is taken without a
-            search.
+        learning_rates: Peak learning rates that each placement tries; null takes 1e-3,2e-3,4e-3, and one alone is taken
+            without a search.
         tasks: Benchmarks with their number of cases, rules among them; null takes rules:200 and held_out:60.
     """
 

@@ -23,7 +23,7 @@ from calyrex.template import read_template
 from calyrex.training.rows import open_rows
 
 CONTENDERS = (*METHODS, "calyrex:init=random", "calyrex:without_system=mlp", "calyrex:shuffled")
-LEARNING_RATES = (5e-4, 1e-3, 2e-3)
+LEARNING_RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 SEEDS = (0, 1, 2)
 NUM_HELD_OUT = 200
 CASES = {"rules": 400, "long_rules": 240, "fidelity": 200, HELD_OUT: NUM_HELD_OUT}
