@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file
 
@@ -402,6 +403,35 @@ def test_learning_rates_may_join_a_study_but_not_leave_it(
     with pytest.raises(CalyrexError) as error:
         comparison.compare(options(folder, output_dir=copied, learning_rates=[1e-3]))
     assert "learning_rates" in message_of(error)
+
+
+def test_a_search_over_all_rows_has_trained_the_first_seed_already(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more: dict[str, Any] = {"output_dir": tmp_path / "whole", "contenders": ["calyrex"], "tasks": ["rules:2"]}
+    study = Study(options(folder, **more, num_search=None))
+    study.folder.mkdir()
+    prepare(study)
+    trained: list[Path] = []
+    train = jobs.train_blocks
+    monkeypatch.setattr(
+        jobs, "train_blocks", lambda *args, **more: trained.append(args[2].output_dir) or train(*args, **more)
+    )
+
+    for job in running.list_jobs(study):
+        work(job)
+
+    contender = study.contenders[0]
+    chosen = study.learning_rate_of(contender)
+    again = Study(options(folder, **more | {"output_dir": tmp_path / "alone"}, learning_rates=[chosen], seeds=[0]))
+    again.folder.mkdir()
+    prepare(again)
+    for job in running.list_jobs(again):
+        work(job)
+    first, alone = (load_file(one.run_folder(contender, 0) / "adapter_model.safetensors") for one in (study, again))
+    assert [path.name for path in trained[:3]] == ["0.001", "0.01", "seed-1"]
+    assert all(torch.equal(first[name], alone[name]) for name in first)
+    assert not study.trial_folder(contender, chosen).exists()
 
 
 @pytest.mark.parametrize(

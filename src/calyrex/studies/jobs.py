@@ -53,7 +53,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Trial:
-    """Train briefly at one learning rate and measure the validation loss."""
+    """Train at one learning rate and measure the validation loss."""
 
     study: Study
     contender: Contender
@@ -157,34 +157,35 @@ def _fill(study: Study) -> None:
 
 def _try(trial: Trial) -> None:
     study, rate = trial.study, trial.learning_rate
-    folder = study.file_of(trial.contender, "search", f"{rate:g}")
-    all_rows, rows, validation = study.open_rows(trial.contender)
-    rows = rows.select(range(min(study.options.num_search, len(rows))))
-    model = attach(trial.contender, _load_base(study), study.config_of(trial.contender), study.seeds[0])
-    options = study.train_options(folder, learning_rate=rate, seed=study.seeds[0])
+    folder = study.trial_folder(trial.contender, rate)
+    _, rows, validation = study.open_rows(trial.contender)
+    num_rows = min(study.options.num_search or len(rows), len(rows))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     loss: float | None
     try:
-        store = _open_store(model, all_rows)
-        log = train_blocks(model, rows, options, Progress(disable=True), held_out=validation, store=store)
-        loss = next(entry["eval_loss"] for entry in reversed(log) if "eval_loss" in entry)
+        run = Run(study, trial.contender, study.seeds[0])
+        record, loss = _fit(run, folder, rate, rows.select(range(num_rows)), validation)
     except DivergedError:
         loss = None
-    shutil.rmtree(folder)
+    if loss is not None and num_rows == len(rows):
+        write_json(folder / TRAINING, record)  # the run of the first seed, if this rate is chosen
+    else:
+        shutil.rmtree(folder)
     write_json(study.trial_file(trial.contender, rate), {"learning_rate": rate, "loss": loss})
 
 
 def _train(run: Run, folder: Path) -> None:
     study = run.study
-    all_rows, rows, _ = study.open_rows(run.contender)
+    _, rows, _ = study.open_rows(run.contender)
     rate = study.learning_rate_of(run.contender)
-    model = attach(run.contender, _load_base(study), study.config_of(run.contender), run.seed)
-    options = study.train_options(folder, learning_rate=rate, seed=run.seed)
-    _remove_checkpoints(folder)  # of a start that was killed: the cost is that of a whole training
-    started, cpu_started = time.monotonic(), time.process_time()
+    trained = study.trial_folder(run.contender, rate)
+    if run.seed == study.seeds[0] and (trained / TRAINING).exists():
+        shutil.rmtree(folder)
+        trained.rename(folder)
+        return
     try:
-        log = train_blocks(model, rows, options, Progress(disable=True), store=_open_store(model, all_rows))
+        record, _ = _fit(run, folder, rate, rows)
     except DivergedError as error:
         if not list_trials(study, run.contender):
             raise CalyrexError(f"{run}: learning rate {rate:g} diverges: give a lower one") from error
@@ -194,7 +195,29 @@ def _train(run: Run, folder: Path) -> None:
             f"{run}: learning rate {rate:g} diverges, though its trial did not, and is out of the search now; "
             "give the same command again"
         ) from error
-    record: dict[str, Any] = {
+    write_json(folder / TRAINING, record)
+
+
+def _fit(
+    run: Run, folder: Path, rate: float, rows: Dataset, validation: Dataset | None = None
+) -> tuple[dict[str, Any], float | None]:
+    """Train a run's adapter into a folder.
+
+    Returns:
+        What it has cost and its losses; and the validation loss in nats, where there are rows for it.
+
+    Raises:
+        DivergedError: the rate is too high.
+    """
+    study = run.study
+    model = attach(run.contender, _load_base(study), study.config_of(run.contender), run.seed)
+    options = study.train_options(folder, learning_rate=rate, seed=run.seed)
+    store = _open_store(model, study.open_rows(run.contender)[0])
+    _remove_checkpoints(folder)  # of a start that was killed: the cost is that of a whole training
+    started, cpu_started = time.monotonic(), time.process_time()
+    log = train_blocks(model, rows, options, Progress(disable=True), held_out=validation, store=store)
+    _remove_checkpoints(folder)
+    record = {
         "learning_rate": rate,
         "cpu_seconds": round(time.process_time() - cpu_started, 1),
         "wall_seconds": round(time.monotonic() - started, 1),
@@ -203,8 +226,7 @@ def _train(run: Run, folder: Path) -> None:
         "added_flops_per_token": added_flops_per_token(model, rows[0]),
         "losses": [{"step": entry["step"], "loss": entry["loss"]} for entry in log if "loss" in entry],
     }
-    _remove_checkpoints(folder)
-    write_json(folder / TRAINING, record)
+    return record, next((entry["eval_loss"] for entry in reversed(log) if "eval_loss" in entry), None)
 
 
 def _remove_checkpoints(folder: Path) -> None:

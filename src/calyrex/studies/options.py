@@ -26,7 +26,8 @@ class StudyOptions:
         num_epochs: How often the data is seen.
         batch_size: Chats per optimiser step.
         learning_rates: Peak learning rates that each contender tries; one alone is taken without a search.
-        num_search: Chats that each trial of a learning rate trains on.
+        num_search: Chats that each trial of a learning rate trains on; null takes all, and then the best trial is the
+            run of the first seed.
         num_validation: Chats held out to choose the learning rate.
         seeds: Seeds of blocks and order of training; null takes 0,1,2.
         tasks: Benchmarks with their number of cases, such as rules:400.
@@ -50,7 +51,7 @@ class StudyOptions:
     num_epochs: float = 1.0
     batch_size: int = 8
     learning_rates: list[float] | None = None
-    num_search: int = 400
+    num_search: int | None = None
     num_validation: int = 200
     seeds: list[int] | None = None
     tasks: list[str] | None = None
@@ -121,7 +122,6 @@ class AblateOptions(StudyOptions):
 
     output_dir: Path = Path("runs/ablate")
     num_rules: int = 500
-    num_search: int = 150
     num_validation: int = 100
     placements: list[str] | None = None
     coarse_to_fine: bool = False

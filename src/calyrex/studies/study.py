@@ -107,6 +107,10 @@ class Study:
         """Return where the validation loss of a trial is kept."""
         return self.file_of(contender, "search", f"{learning_rate:g}.json")
 
+    def trial_folder(self, contender: Contender, learning_rate: float) -> Path:
+        """Return where a trial trains; what it has trained stays there if it saw all rows."""
+        return self.file_of(contender, "search", f"{learning_rate:g}")
+
     def learning_rate_of(self, contender: Contender) -> float:
         """Return the learning rate with the lowest validation loss; a control takes that of its method.
 
