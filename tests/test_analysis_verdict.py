@@ -21,6 +21,7 @@ def make_document(**changes: Any) -> dict[str, Any]:
             "layers": levels(0.0, 0.2, 1.0),
             "control": levels(0.0, 0.1, 0.1),
             "control_label": "stream of another rule",
+            "steps": levels(0.2, 0.8, first=1),
             "mass": {**figure(0.8), "even_share": 0.5},
         },
         "knock_out": {
@@ -45,6 +46,7 @@ def make_document(**changes: Any) -> dict[str, Any]:
         "late_layers": [2],
         "num_chats": 10,
         "num_answer_tokens": 70,
+        "num_rules": 10,
         "obeyed_share": 0.3,
         "rule_effect": figure(0.9),
     }
@@ -96,7 +98,7 @@ def test_control_that_finds_as_much_is_said() -> None:
 def test_course_of_patching_is_said_with_its_control() -> None:
     text = say()
 
-    assert "Patching: half of it has come by layer 2, and layer 2 adds most (80 %)" in text
+    assert "Patching: half of it has come by layer 2, and layer 2 adds most, 80 % [75 %, 85 %]" in text
     assert "the control (stream of another rule) carries over 10 % [5 %, 15 %] in all" in text
 
 
@@ -105,8 +107,28 @@ def test_measures_without_a_figure_are_said_to_be_missing() -> None:
 
     text = say(measures={"patching": nothing, "knock_out": nothing})
 
-    assert "Patching: nothing was measured." in text
-    assert "Knock_out: nothing was measured." in text
+    assert "Patching: there is no effect to give shares of." in text
+    assert "Knock_out: there is no effect to give shares of." in text
+
+
+def test_a_rule_that_makes_its_answer_less_likely_is_said_so() -> None:
+    text = say(run={"rule_effect": figure(-0.9)})
+
+    assert "the obedient answer 0.90 [0.85, 0.95] nats a token less likely than" in text
+    assert "That is not surely above 0" in text
+
+
+def test_few_rules_give_no_shares() -> None:
+    text = say(run={"num_rules": 9})
+
+    assert "No share of what knock-out takes away is given to layers: 9 rules are too few for an interval." in text
+    assert "an even share" not in text
+
+
+def test_no_layer_is_named_where_none_surely_adds_anything() -> None:
+    assert "no layer surely adds anything by itself" in say(
+        measures={"patching": {"steps": levels(0.04, 0.03, first=1)}}
+    )
 
 
 def test_probe_says_from_where_it_tells_more_than_its_control_and_chance() -> None:
@@ -126,7 +148,7 @@ def test_probe_that_tells_only_sometimes_or_never_says_so(values: tuple[float, .
 def test_probe_that_could_not_be_trained_says_so() -> None:
     nothing = levels(None, None, None)
 
-    assert "no probe could be trained" in say(measures={"probe/rule": {"layers": nothing, "control": nothing}})
+    assert "no probe can be tested" in say(measures={"probe/rule": {"layers": nothing, "control": nothing}})
 
 
 def test_blocks_are_weighed() -> None:
@@ -135,7 +157,10 @@ def test_blocks_are_weighed() -> None:
             {"block": block, **figure(value), "difference": figure(value + 0.5)}
             for block, value in (("none", -0.5), (1, -0.6), (2, -0.9), ("all", -2.0))
         ],
-        "scale": [{"scale": scale, **figure(value)} for scale, value in ((0.0, -2.0), (1.0, -0.5), (1.25, -0.4))],
+        "scale": [
+            {"scale": scale, **figure(value), "difference": figure(value + 0.5)}
+            for scale, value in ((0.0, -2.0), (1.0, -0.5), (1.25, -0.4))
+        ],
         "norms": [],
         "maps": [],
     }
@@ -144,4 +169,15 @@ def test_blocks_are_weighed() -> None:
 
     assert "With the blocks the obedient answer has -0.50 [-0.55, -0.45] nats a token, without them -2.00" in text
     assert "the block after layer 2 changes it most for the worse: -0.40" in text
-    assert "1.25 is best" in text
+    assert "scale 1.25 gains most over 1: 0.10 [0.05, 0.15]" in text
+
+
+def test_blocks_and_scales_are_not_told_apart_by_chance() -> None:
+    level = {"block": 1, **figure(-0.5), "difference": figure(-0.04)}
+    ends = [{"block": name, **figure(-0.5), "difference": figure(0.0)} for name in ("none", "all")]
+    blocks = {"off": [level, *ends], "scale": [{"scale": 1.25, **figure(-0.46), "difference": figure(0.04)}]}
+
+    text = say(blocks=blocks)
+
+    assert "no block surely changes it for the worse" in text
+    assert "no scale tried is surely better than 1" in text

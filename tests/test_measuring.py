@@ -76,6 +76,15 @@ def test_equal_streams_are_not_apart() -> None:
     assert measure_shift(stream, -stream)["cosine"] == pytest.approx([2.0] * 3)
 
 
+def test_token_without_a_vector_shifts_nowhere() -> None:
+    stream = torch.randn(3, 4, 8)
+    stream[0, 1] = 0
+
+    shift = measure_shift(stream, stream.clone())
+
+    assert shift == {"cosine": [0.0] * 3, "norm": [0.0] * 3}
+
+
 def test_packed_numbers_come_back() -> None:
     stream = torch.randn(3, 8)
 

@@ -5,11 +5,11 @@ import pytest
 
 from calyrex.analysis.summary import Sample, late_layers, summarise
 
-NUM_CHATS, NUM_LAYERS = 12, 8
+NUM_CHATS, NUM_RULES, NUM_LAYERS = 30, 10, 8
 
 
-def make_sample(*, effect: float = 1.0) -> Sample:
-    """Conversations under four rules, in which every figure has noise of its own."""
+def make_sample(*, effect: float = 1.0, num_rules: int = NUM_RULES) -> Sample:
+    """Conversations under some rules, in which every figure has noise of its own."""
     rng = np.random.default_rng(0)
     records: list[dict[str, Any]] = []
     for _ in range(NUM_CHATS):
@@ -33,7 +33,7 @@ def make_sample(*, effect: float = 1.0) -> Sample:
                 },
             }
         )
-    rules = [f"rule {number % 4}" for number in range(NUM_CHATS)]
+    rules = [f"rule {number % num_rules}" for number in range(NUM_CHATS)]
     return Sample(records=records, rules=rules, families=None, num_layers=NUM_LAYERS, seed=0)
 
 
@@ -136,3 +136,23 @@ def test_mass_is_none_where_there_is_no_sure_effect() -> None:
 
     assert found["patching"]["mass"] == {"value": None, "low": None, "high": None, "even_share": 1 / 8}
     assert found["knock_out"]["mass"]["value"] is not None
+
+
+def test_shares_of_the_effect_are_none_where_it_is_not_surely_there() -> None:
+    found = by_name(make_sample(effect=-0.5))
+
+    for part in ("layers", "control", "steps"):
+        assert {level["value"] for level in found["patching"][part]} == {None}, part
+    assert {level["value"] for level in found["knock_out"]["layers"]} == {None}
+
+
+def test_mass_is_none_where_the_rules_are_too_few_for_an_interval() -> None:
+    assert {one["mass"]["value"] for one in summarise(make_sample(num_rules=9))} == {None}
+
+
+def test_a_step_of_patching_is_what_a_layer_adds(measures: dict[str, dict[str, Any]]) -> None:
+    layers, step = measures["patching"]["layers"], measures["patching"]["steps"][4]
+
+    assert step["layer"] == 5
+    assert step["value"] == pytest.approx(layers[5]["value"] - layers[4]["value"])
+    assert step["low"] < step["value"] < step["high"]

@@ -51,6 +51,7 @@ def build_document(
             },
             "obeyed_share": float(sample.table("obeyed").mean()) if options.data is None else None,
             "rule_effect": spell(sample.metric(sample.effects)),
+            "num_rules": len(set(sample.rules)),
         },
         "measures": summarise(sample),
         "blocks": _summarise_blocks(sample) if records[0]["blocks"] else None,
@@ -82,11 +83,17 @@ def _describe(options: AnalyzeOptions, base: str, sample: Sample) -> dict[str, A
 def _summarise_blocks(sample: Sample) -> dict[str, Any]:
     first = sample.records[0]["blocks"]
     scaled = sample.table("blocks", "scale")
+    own = scaled[:, SCALES.index(1.0)]
     off = {name: sample.table("blocks", "off", name) for name in first["off"]}
     return {
         "norms": [norm for block in first["norms"] for name in TOKEN_CLASSES if (norm := _norm(sample, block, name))],
         "scale": [
-            {"scale": scale, **spell(sample.metric(column))} for scale, column in zip(SCALES, scaled.T, strict=True)
+            {
+                "scale": scale,
+                **spell(sample.metric(column)),
+                "difference": spell(sample.metric(column - own)),
+            }
+            for scale, column in zip(SCALES, scaled.T, strict=True)
         ],
         "off": [
             {

@@ -77,12 +77,13 @@ def measure_shift(with_rule: Tensor, other: Tensor) -> dict[str, list[float]]:
 
     Returns:
         ``cosine``: one minus the cosine of the angle between them, 0 .. 2; ``norm``: norm of their difference over
-        that of the run with the rule; ``L + 1`` numbers each.
+        that of the run with the rule; ``L + 1`` numbers each, 0 where both runs are equal, zeros among them.
     """
     # The cosine of nearly equal vectors is 1 to within the rounding of float32.
     first, second = with_rule.cpu().double(), other.cpu().double()
-    cosine = 1 - functional.cosine_similarity(first, second, dim=-1)  # [L + 1, P]
-    norm = (first - second).norm(dim=-1) / first.norm(dim=-1)  # [L + 1, P]
+    is_equal = (first == second).all(dim=-1)  # [L + 1, P]
+    cosine = (1 - functional.cosine_similarity(first, second, dim=-1)).masked_fill(is_equal, 0.0)
+    norm = ((first - second).norm(dim=-1) / first.norm(dim=-1)).masked_fill(is_equal, 0.0)
     return {"cosine": cosine.mean(dim=1).tolist(), "norm": norm.mean(dim=1).tolist()}
 
 

@@ -1,12 +1,12 @@
 """The records of all conversations -> figures per layer, with intervals, and what share the last layers hold.
 
-Intervals are 95 % bootstrap intervals over conversations, in which all conversations under one rule are drawn together;
-an accuracy without shared rules gets Wilson's (``calyrex.benchmarks.metric``).
+Intervals are 95 % bootstrap intervals over conversations, in which all conversations under one rule are drawn together
+(``calyrex.benchmarks.metric``).
 
 The last layers are the last eighth, those above ``floor(7 L / 8)``. Of a figure that adds up from layer to layer
 (shift, patching) their share, the *mass*, is what it gains there over what it gains in all; of the knock-out, whose
 layers are tried one by one, it is the sum over them over the sum over all. It is None where the whole is not surely
-above 0, and nothing is clipped: a share may be below 0 or above 1.
+above 0 or the rules are too few for an interval, and nothing is clipped: a share may be below 0 or above 1.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calyrex.analysis.measuring import Record, unpack
-from calyrex.analysis.probes import draw_labels, probe_layers
-from calyrex.benchmarks.metric import NOTHING, Metric, mean, ratio, share
+from calyrex.analysis.probes import Flags, draw_labels, probe_layers
+from calyrex.benchmarks.metric import NOTHING, Metric, mean, ratio
 
 Table: TypeAlias = NDArray[np.float64]
 """One row for each conversation and one column for each layer."""
+
+MIN_RULES = 10
+"""With fewer rules a percentile bootstrap is little more than the smallest and the largest of them."""
 
 _SHIFTS = {
     "other_rule": ("another rule", "with another conversation's system prompt"),
@@ -71,14 +74,27 @@ class Sample:
         """Return the mean of one value per conversation."""
         return mean(values.tolist(), self.rules)
 
+    @cached_property
+    def has_effect(self) -> bool:
+        """Whether the rule surely has an effect that shares can be given of."""
+        low = self.metric(self.effects).low
+        return low is not None and low > 0
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are rules enough for a bootstrap over them."""
+        return len(set(self.rules)) >= MIN_RULES
+
     def relative(self, values: Table) -> Metric:
-        """Return the mean of one value per conversation over the mean effect of the rule."""
+        """Return the mean of one value per conversation over the rule's mean effect, nothing where it has none."""
+        if not self.has_effect:
+            return NOTHING
         return ratio(list(zip(values.tolist(), self.effects.tolist(), strict=True)), self.rules)
 
     def mass(self, late: Table, whole: Table) -> dict[str, Any]:
         """Return which share of the whole the last layers hold, beside their share of the layers."""
         total = self.metric(whole)
-        is_there = total.low is not None and total.low > 0
+        is_there = self.has_intervals and total.low is not None and total.low > 0
         found = ratio(list(zip(late.tolist(), whole.tolist(), strict=True)), self.rules) if is_there else NOTHING
         return {**spell(found), "even_share": len(late_layers(self.num_layers)) / self.num_layers}
 
@@ -127,9 +143,9 @@ def _shift(sample: Sample, other: str, kind: str) -> dict[str, Any]:
 def _probe_rule(sample: Sample) -> dict[str, Any]:
     return {
         "name": "probe/rule",
-        "label": "Which rule is in force, read off by a probe",
-        "explanation": "Accuracy of a linear probe that tells the rule's family from the stream at the last prompt "
-        "token, under rules that it was not trained on. It says what can be read off, not what the model uses.",
+        "label": "Which kind of rule is in force, read off by a probe",
+        "explanation": "Balanced accuracy of a linear probe that tells the rule's family from the stream at the last "
+        "prompt token, under rules that it was not trained on. It says what can be read off, not what the model uses.",
         **_probe(sample, list(sample.families or ())),
     }
 
@@ -138,20 +154,20 @@ def _probe_obeys(sample: Sample) -> dict[str, Any]:
     return {
         "name": "probe/obeys",
         "label": "Whether the model will obey, read off by a probe",
-        "explanation": "Accuracy of a linear probe that tells from the stream at the last prompt token whether the "
-        "model's own answer will keep the rule, under rules that it was not trained on.",
+        "explanation": "Balanced accuracy of a linear probe that tells from the stream at the last prompt token "
+        "whether the model's own answer will keep the rule, under rules that it was not trained on.",
         **_probe(sample, [record["obeyed"] for record in sample.records]),
     }
 
 
 def _probe(sample: Sample, labels: Sequence[object]) -> dict[str, Any]:
     features = np.stack([unpack(record["stream"], sample.num_layers) for record in sample.records])
-    scores = [
-        probe_layers(features, told, sample.rules, sample.seed) for told in (labels, draw_labels(labels, sample.seed))
-    ]
+    told_labels = (labels, draw_labels(labels, sample.seed))
+    scores = [probe_layers(features, told, sample.rules, sample.seed) for told in told_labels]
     nothing = [NOTHING] * (sample.num_layers + 1)
     value, control = (
-        _levels(nothing if flags is None else [share(row.tolist(), sample.rules) for row in flags]) for flags in scores
+        _levels(nothing if flags is None else [_balance(row, told, sample.rules) for row in flags])
+        for flags, told in zip(scores, told_labels, strict=True)
     )
     return {
         "unit": "accuracy",
@@ -159,9 +175,15 @@ def _probe(sample: Sample, labels: Sequence[object]) -> dict[str, Any]:
         "layers": value,
         "control": control,
         "control_label": "random labels",
-        "chance": max(labels.count(label) for label in labels) / len(labels),
+        "chance": 1 / len(set(labels)),
         "mass": None,
     }
+
+
+def _balance(right: Flags, labels: Sequence[object], rules: Sequence[str]) -> Metric:
+    """Return the mean over the labels of the share of their conversations that were told right."""
+    weights = [1 / labels.count(label) for label in labels]
+    return ratio([(weight * flag, weight) for weight, flag in zip(weights, right.tolist(), strict=True)], rules)
 
 
 def _patching(sample: Sample) -> dict[str, Any]:
@@ -179,6 +201,7 @@ def _patching(sample: Sample) -> dict[str, Any]:
         "layers": _levels([sample.relative(column) for column in gained.T]),
         "control": _levels([sample.relative(column) for column in control.T]),
         "control_label": "stream of another rule",
+        "steps": _levels([sample.relative(step) for step in np.diff(gained, axis=1).T], first=1),
         "chance": None,
         "mass": sample.mass(gained[:, -1] - gained[:, before], gained[:, -1] - gained[:, 0]),
     }

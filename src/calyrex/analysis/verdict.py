@@ -1,8 +1,9 @@
 """The verdict of an analysis in words, worked out from its document alone."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, TypeAlias
+
+from calyrex.analysis.summary import MIN_RULES
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -40,9 +41,11 @@ def write_verdict(document: Document) -> list[str]:
 def _say_effect(run: Document) -> str:
     effect = run["rule_effect"]
     scope = f"{run['num_chats']} conversations, {run['num_answer_tokens']} answer tokens"
+    is_less = effect["value"] is not None and effect["value"] < 0
+    size = {"value": -effect["value"], "low": -effect["high"], "high": -effect["low"]} if is_less else effect
     text = (
-        f"With its rule the model finds the obedient answer {_spread(effect, _nats)} nats a token likelier than with a "
-        f"neutral system prompt ({scope})."
+        f"With its rule the model finds the obedient answer {_spread(size, _nats)} nats a token "
+        f"{'less likely' if is_less else 'likelier'} than with a neutral system prompt ({scope})."
     )
     if run["obeyed_share"] is not None:
         text += f" Its own answer keeps the rule in {_percent(run['obeyed_share'])} of the conversations."
@@ -55,6 +58,8 @@ def _say_mass(measure: Document, what: str, run: Document) -> str:
     """Say whether the last layers hold more than their share."""
     mass, late = measure["mass"], run["late_layers"]
     layers = f"The last {len(late)} of {run['num_layers']} layers" if len(late) > 1 else "The last layer"
+    if run["num_rules"] < MIN_RULES:
+        return f"No share {what} is given to layers: {run['num_rules']} rules are too few for an interval."
     if mass["value"] is None:
         return f"No share {what} can be given to layers: as a whole it is not surely above 0."
     even = mass["even_share"]
@@ -72,12 +77,14 @@ def _say_course(measure: Document) -> str:
     """Say where the patched effect comes in, and how much of it any other rule brings."""
     levels, control = _known(measure["layers"]), measure["control"][-1]
     if not levels:
-        return f"{measure['label']}: nothing was measured."
+        return f"{measure['label']}: there is no effect to give shares of."
     half = next((level["layer"] for level in levels if level["value"] >= _HALF), levels[-1]["layer"])
-    steps = [(after["value"] - before["value"], after["layer"]) for before, after in pairwise(levels)]
-    step, layer = max(steps)
+    step = max(_known(measure["steps"]), key=lambda step: float(step["value"]))
+    most = f"layer {step['layer']} adds most, {_spread(step, _percent)}"
+    if not _is_above(step, 0.0):
+        most = "no layer surely adds anything by itself"
     return (
-        f"{measure['label']}: half of it has come by layer {half}, and layer {layer} adds most ({_percent(step)}); "
+        f"{measure['label']}: half of it has come by layer {half}, and {most}; "
         f"the control ({measure['control_label']}) carries over {_spread(control, _percent)} in all."
     )
 
@@ -86,7 +93,7 @@ def _say_strongest(measure: Document) -> str:
     """Say which layer loses most, and whether the control loses as much there."""
     levels = _known(measure["layers"])
     if not levels:
-        return f"{measure['label']}: nothing was measured."
+        return f"{measure['label']}: there is no effect to give shares of."
     strongest = max(levels, key=lambda level: float(level["value"]))
     control = next(level for level in measure["control"] if level["layer"] == strongest["layer"])
     text = (
@@ -101,7 +108,10 @@ def _say_probe(measure: Document) -> str:
     """Say from which layer on a probe tells more than the same probe on random labels, and the best layer."""
     pairs = list(zip(measure["layers"], measure["control"], strict=True))
     if not _known(measure["layers"]):
-        return f"{measure['label']}: no probe could be trained, since all conversations have the same label."
+        return (
+            f"{measure['label']}: no probe can be tested, since all conversations have the same label, or one label "
+            "stands under a single rule."
+        )
     best, control = max(pairs, key=lambda pair: pair[0]["value"])
     told = [value["layer"] for value, other in pairs if _is_above(value, max(other["high"], measure["chance"]))]
     start = f"from layer {told[0]} on" if told == list(range(told[0] if told else 0, len(pairs))) else ""
@@ -122,10 +132,15 @@ def _say_blocks(blocks: Document | None) -> list[str]:
     most = min(single, key=lambda name: single[name]["difference"]["value"])
     cost = single[most]["difference"]
     best = max(blocks["scale"], key=lambda level: level["value"])
+    alone = f"the block after layer {most} changes it most for the worse: {_spread(cost, _nats)}"
+    if cost["high"] is None or cost["high"] >= 0:
+        alone = "no block surely changes it for the worse"
+    scale = f"scale {best['scale']:g} gains most over 1: {_spread(best['difference'], _nats)}"
+    if not _is_above(best["difference"], 0.0):
+        scale = "no scale tried is surely better than 1"
     return [
         f"With the blocks the obedient answer has {_spread(off['none'], _nats)} nats a token, without them "
-        f"{_spread(off['all'], _nats)}. Switched off alone, the block after layer {most} changes it most for the "
-        f"worse: {_spread(cost, _nats)}. Of the scales tried, {best['scale']:g} is best: {_spread(best, _nats)}."
+        f"{_spread(off['all'], _nats)}. Switched off alone, {alone}; {scale}."
     ]
 
 
