@@ -30,6 +30,7 @@ def options(folder: Path, **more: Any) -> AblateOptions:
         "num_validation": 4,
         "batch_size": 4,
         "intermediate_size": 24,
+        "learning_rates": [1e-3],
         "seeds": [0, 1],
         "tasks": ["rules:6", "held_out:4"],
         "dtype": "float32",
@@ -191,6 +192,16 @@ def test_what_is_damaged_is_named_and_the_way_out_leads_out(
     (copied / ("sizes.json" if text is None else name)).unlink()
     ablation.ablate(options(folder, output_dir=copied))
     assert read(copied)["measures"] == before
+
+
+@pytest.mark.parametrize("name", ["run.json", "results.json"])
+def test_nothing_of_another_program_is_overwritten(folder: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}", encoding="utf-8")
+
+    with pytest.raises(CalyrexError) as error:
+        ablation.ablate(options(folder, output_dir=tmp_path))
+
+    assert "holds files of another program or run" in message_of(error)
 
 
 def test_a_screening_sends_the_three_best_on(folder: Path) -> None:

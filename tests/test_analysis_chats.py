@@ -71,6 +71,15 @@ def test_chats_that_would_fill_more_than_half_of_the_context_are_left_out(tmp_pa
     assert len(draw(data, context_length=100)) == 2
 
 
+def test_built_in_conversations_that_do_not_fit_the_context_are_left_out() -> None:
+    tokenizer, options = chatml(), AnalyzeOptions(num_chats=8)
+    anywhere, short = (draw_conversations(options, tokenizer, length) for length in (None, 500))
+
+    assert len(anywhere) == len(short) == 8
+    with pytest.raises(CalyrexError, match="of 8 built-in conversations have at most 5 tokens, half of what the model"):
+        draw_conversations(options, tokenizer, 10)
+
+
 def test_data_with_one_system_prompt_are_refused(tmp_path: Path) -> None:
     data = write(tmp_path / "chats.jsonl", *[[("system", "Say a."), ("user", "1"), ("assistant", "a")]] * 3)
 

@@ -163,9 +163,12 @@ def test_other_adapters_are_analyzed_without_blocks(place: Place, tmp_path: Path
     assert read(tmp_path / "run")["blocks"] is None
 
 
-def test_damaged_measurements_are_named(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("text", ["no JSON\n", '{"id": "rule-1"}\n'])
+def test_damaged_measurements_are_named(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
     folder = shutil.copytree(place.plain, tmp_path / "run")
-    (folder / "measured.jsonl").write_text("no JSON\n", encoding="utf-8")
+    (folder / "measured.jsonl").write_text(text, encoding="utf-8")
 
     assert main(command(place.base, folder)) == 2
 
@@ -178,6 +181,31 @@ def test_folder_of_another_program_is_refused(place: Place, tmp_path: Path, caps
     assert main(command(place.base, tmp_path)) == 2
 
     assert "run.json is of another program; choose another output_dir" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["study.json", "results.json", "report.html"])
+def test_nothing_of_another_program_is_overwritten(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / name).write_text("{}", encoding="utf-8")
+
+    assert main(command(place.base, tmp_path)) == 2
+
+    assert "holds files of another program or run; choose another output_dir" in capsys.readouterr().err
+    assert (tmp_path / name).read_text(encoding="utf-8") == "{}"
+
+
+def test_model_with_damaged_weights_is_refused(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = load_base(place.base, dtype="float32")
+    broken.get_output_embeddings().weight[3, 3] = float("nan")
+    broken.save_pretrained(tmp_path / "base")
+    chatml().save_pretrained(tmp_path / "base")
+
+    assert main(command(tmp_path / "base", tmp_path / "run")) == 2
+
+    assert "no finite probability: its weights are damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

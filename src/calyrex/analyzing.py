@@ -1,6 +1,7 @@
 """``calyrex analyze``: where in the layers a system prompt's rules live."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from calyrex.training.progress import make_progress
 
 DOCUMENT = "analysis.json"
 _RECORD, _MEASURED, _OPTIONS = "run.json", "measured.jsonl", "options.yaml"
+_FOREIGN = (_MEASURED, "study.json", "results.json", "report.html")
+"""Files that a folder without a record has of another program or run."""
 _GROUP_SIZE = 16
 """Conversations that the model answers in one batch: always the same ones, so that a stop changes no answer."""
 
@@ -68,6 +71,9 @@ def analyze(options: AnalyzeOptions) -> Path:
     return folder
 
 
+_KEYS = ("num_answer_tokens", "log_probability", "shift", "patching", "knock_out", "stream", "blocks", "map")
+
+
 class _Measured:
     """What was measured of each conversation, one line each; a line that a stop has cut short is dropped."""
 
@@ -81,6 +87,9 @@ class _Measured:
         try:
             lines = [json.loads(line) for line in whole.splitlines()]
             self.records: dict[str, Record] = {line["id"]: line for line in lines}
+            missing = {key for line in lines for key in _KEYS if key not in line}
+            if missing:
+                raise ValueError(f"no {min(missing)}")
         except (ValueError, KeyError, TypeError) as error:
             raise CalyrexError(f"{path} is damaged ({error}): delete it and give the same command again") from error
 
@@ -110,7 +119,7 @@ def _read_record(path: Path, options: AnalyzeOptions, model: Model) -> dict[str,
     files = fingerprint_files(options.data) if options.data else []
     record = {"options": plain, "data": files, "weights": hash_model(model), "versions": versions()}
     if not path.exists():
-        if (path.parent / _MEASURED).exists():
+        if any((path.parent / name).exists() for name in _FOREIGN):
             raise CalyrexError(f"{path.parent} holds files of another program or run; choose another output_dir")
         return {**record, "seconds": 0.0}
     earlier = read_json(path)
@@ -141,6 +150,11 @@ def _measure_missing(
         for conversation in missing:
             runs = force_answer(tokenizer, conversation, options.neutral_system, model.device)
             record = measure(model, runs, f"{options.seed} {conversation.id}")
+            if not all(map(math.isfinite, record["log_probability"].values())):
+                raise CalyrexError(
+                    f"the model gives the answer of {conversation.id} no finite probability: its weights are damaged, "
+                    f"or {model.dtype} is too small for them"
+                )
             is_shown = conversation in conversations[:NUM_MAPS] and record["blocks"] is not None
             map_ = describe_map(record, conversation, runs.with_rule, tokenizer) if is_shown else None
             if record["blocks"] is not None:

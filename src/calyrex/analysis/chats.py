@@ -13,6 +13,7 @@ from calyrex.data.rules import TEST_SEED_OFFSET, RuleExample, generate_corpus
 from calyrex.errors import CalyrexError
 from calyrex.masking import SYSTEM_ROLES, Message
 from calyrex.rendering import Tools
+from calyrex.span import tokenize_chat
 from calyrex.studies.data import draw_chats
 
 MAX_CHAT_TOKENS = 1024
@@ -73,12 +74,13 @@ def draw_conversations(
         context_length: Tokens that the model can hold; None for no limit.
 
     Raises:
-        CalyrexError: The data cannot be read, or hold fewer than two different system prompts.
+        CalyrexError: The data cannot be read, or hold fewer than two different system prompts, or the model can hold
+            too few of the built-in conversations.
     """
-    if options.data is None:
-        return _draw_rules(options.num_chats, options.seed)
     # Any two halves fit: a chat's own turns and the system prompt of another.
     max_tokens = min(MAX_CHAT_TOKENS, (context_length or MAX_CHAT_TOKENS * 2) // 2)
+    if options.data is None:
+        return _draw_rules(options.num_chats, options.seed, tokenizer, max_tokens)
     usable = map(_cut_after_answer, read_chats(options.data))
     chats = draw_chats(usable, options.num_chats, max_tokens, tokenizer, options.seed)
     systems = [_read_system(chat.messages) for chat in chats]
@@ -101,11 +103,21 @@ def draw_conversations(
     ]
 
 
-def _draw_rules(count: int, seed: int) -> list[Conversation]:
+def _draw_rules(count: int, seed: int, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> list[Conversation]:
     candidates = generate_corpus(
         _CANDIDATES_PER_CHAT * count, seed=seed + TEST_SEED_OFFSET, split="test", attacked=False
     )
-    examples = list(islice(filter(_is_decided_by_its_rule, candidates), count))
+    usable = (
+        example
+        for example in candidates
+        if _is_decided_by_its_rule(example) and _count_tokens(example, tokenizer) <= max_tokens
+    )
+    examples = list(islice(usable, count))
+    if len(examples) < count:
+        raise CalyrexError(
+            f"{len(examples)} of {count} built-in conversations have at most {max_tokens} tokens, half of what the "
+            "model holds: take a model with a longer context or fewer conversations"
+        )
     others = _draw_others(examples, seed)
     return [
         Conversation(
@@ -118,6 +130,12 @@ def _draw_rules(count: int, seed: int) -> list[Conversation]:
         )
         for number, (example, other) in enumerate(zip(examples, others, strict=True), start=1)
     ]
+
+
+def _count_tokens(example: RuleExample, tokenizer: PreTrainedTokenizerBase) -> int:
+    messages: list[Message] = [{"role": message["role"], "content": message["content"]} for message in example.messages]
+    answer: Message = {"role": "assistant", "content": example.answer}
+    return len(tokenize_chat(tokenizer, [*messages, answer]).input_ids)
 
 
 def _is_decided_by_its_rule(example: RuleExample) -> bool:

@@ -29,6 +29,8 @@ OPTIONS = "options.yaml"
 """The options of a study, as ``--config`` reads them."""
 
 _RECORD = "study.json"
+_FOREIGN = ("run.json", "results.json")
+"""Records of trainings, analyses and evaluations, whose files a study would overwrite."""
 _FREE = ("output_dir", "contenders", "seeds", "workers")
 """Options that may change between two starts: more contenders and seeds join those that are done."""
 _GROWING = ("tasks", "learning_rates")
@@ -75,6 +77,8 @@ def _read_record(study: Study) -> dict[str, Any]:
     record = {"options": options, "data": files, "versions": versions(), "seconds": 0.0}
     path = study.folder / _RECORD
     if not path.exists():
+        if any((study.folder / name).exists() for name in _FOREIGN):
+            raise CalyrexError(f"{study.folder} holds files of another program or run; choose another output_dir")
         return record
     try:
         earlier = read_json(path)
