@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -94,9 +95,26 @@ def test_packed_numbers_come_back() -> None:
 def test_map_names_the_tokens_of_both_sides() -> None:
     run = force().with_rule
 
-    shown = describe_map({"blocks": {"weights": {"2": []}}}, CONVERSATION, run, chatml())
+    size = len(run.targets), int(run.system_mask.sum())
+    weights = torch.rand(size, generator=torch.Generator().manual_seed(0)).round(decimals=5).tolist()
+
+    shown = describe_map({"blocks": {"weights": {"2": weights}}}, CONVERSATION, run, chatml())
 
     assert "".join(shown["system_tokens"]) == "Say yes."
     assert "".join(shown["answer_tokens"]) == "Yes!<|im_end|>"
     assert shown["question"] == "Is it?"
     assert shown["id"] == "rule-1"
+    assert np.allclose(shown["weights"]["2"], weights)
+
+
+def test_tokens_that_are_a_character_together_stand_as_one() -> None:
+    messages = [{"role": "system", "content": "Sag ü 日."}, {"role": "user", "content": "Is it?"}]
+    run = force(dataclasses.replace(CONVERSATION, messages=messages, answer="日!")).with_rule
+    size = len(run.targets), int(run.system_mask.sum())
+
+    shown = describe_map({"blocks": {"weights": {"2": torch.ones(size).tolist()}}}, CONVERSATION, run, chatml())
+
+    assert shown["system_tokens"][-5:] == [" ", "ü", " ", "日", "."]
+    assert shown["answer_tokens"][:2] == ["日", "!"]
+    assert len(shown["weights"]["2"]) == len(shown["answer_tokens"])
+    assert shown["weights"]["2"][0][-5:] == [1, 2, 1, 3, 1]

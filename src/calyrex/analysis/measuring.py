@@ -27,6 +27,7 @@ from calyrex.analysis.forced import ForcedRun, ForcedRuns
 from calyrex.analysis.streams import Model
 
 Record: TypeAlias = dict[str, Any]
+_CUT, _MAX_BYTES = "\N{REPLACEMENT CHARACTER}", 4
 
 
 @torch.inference_mode()
@@ -116,12 +117,33 @@ def _keyed(values: Mapping[Any, Any]) -> dict[str, Any]:
 def describe_map(
     record: Record, conversation: Conversation, run: ForcedRun, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:
-    """Return the attention maps of a conversation with the text of both sides, from its record."""
-    system = run.prompt[0][run.system_mask[0]]
+    """Return the attention maps of a conversation with the text of both sides, from its record.
+
+    Tokens that are only together a character stand as one: what they hear is averaged, what is heard of them added up.
+    """
+    sides = [run.prompt[0][run.system_mask[0]].tolist(), run.targets.tolist()]
+    system, answer = (_group_characters(tokenizer, ids) for ids in sides)
+    texts = [
+        [tokenizer.decode([ids[place] for place in group]) for group in groups]
+        for ids, groups in zip(sides, (system, answer), strict=True)
+    ]
+    weights = {block: np.asarray(rows) for block, rows in record["blocks"]["weights"].items()}  # [P, S]
+    heard = {block: np.stack([rows[:, group].sum(axis=1) for group in system], 1) for block, rows in weights.items()}
+    merged = {block: np.stack([rows[group].mean(axis=0) for group in answer]) for block, rows in heard.items()}
     return {
         "id": conversation.id,
-        "system_tokens": [tokenizer.decode([token]) for token in system.tolist()],
-        "answer_tokens": [tokenizer.decode([token]) for token in run.targets.tolist()],
+        "system_tokens": texts[0],
+        "answer_tokens": texts[1],
         "question": conversation.question,
-        "weights": record["blocks"]["weights"],
+        "weights": {block: rows.round(5).tolist() for block, rows in merged.items()},
     }
+
+
+def _group_characters(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[list[int]]:
+    """Return the places of tokens, those together that make up a character in UTF-8, which has up to four bytes."""
+    groups: list[list[int]] = []
+    for place in range(len(ids)):
+        last = [ids[earlier] for earlier in groups[-1]] if groups else []
+        is_cut = bool(last) and len(last) < _MAX_BYTES and str(tokenizer.decode(last)).endswith(_CUT)
+        groups = [*groups[:-1], [*groups[-1], place]] if is_cut else [*groups, [place]]
+    return groups
