@@ -114,7 +114,7 @@ def _probe(draw: random.Random, num_layers: int, name: str, label: str, height: 
         "name": name,
         "label": f"probe: {label}",
         "explanation": "Accuracy of a linear probe on the stream at the last token of the prompt, on rules it was not "
-        "trained on. Selectivity: accuracy minus that on random labels.",
+        "trained on.",
         "unit": "accuracy",
         "is_cumulative": False,
         "layers": _curve(draw, layers, lambda depth: chance + (height - chance) * _rise(depth, 0.2), 0.04),

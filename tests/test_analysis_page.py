@@ -345,7 +345,7 @@ def test_axes_have_their_units() -> None:
     }
 
     assert {"cosine distance", "relative norm", "accuracy, %", "share of the effect, %"} <= texts
-    assert {"layer (0: embeddings)", "layer", "own part, points", "selectivity, points"} <= texts
+    assert {"layer (0: embeddings)", "layer", "own part, points", "above control, points"} <= texts
 
 
 def test_legends_name_measure_control_chance_and_blocks() -> None:
@@ -372,7 +372,7 @@ def test_a_layers_own_part_is_what_it_adds_to_the_one_before() -> None:
     assert [part.value for part in chart.parts] == pytest.approx([0.25, 0.15, 0.6])
 
 
-def test_selectivity_is_accuracy_minus_that_of_the_control() -> None:
+def test_what_a_probe_tells_above_its_control_is_the_difference() -> None:
     control = [{"layer": layer, "value": 0.1 * layer} for layer in range(1, 4)]
 
     chart = chart_of(measure(name="probe/rule", unit="accuracy", control=control))

@@ -239,7 +239,7 @@ def _parts(kind: str, curves: Sequence[Curve]) -> tuple[list[Point], str]:
         before = {point.place + 1: point for point in first.points}
         return _differences(first.points, before), "own part"
     if kind == _PROBE and control.is_control and not first.is_control:
-        return _differences(first.points, {point.place: point for point in control.points}), "selectivity"
+        return _differences(first.points, {point.place: point for point in control.points}), "above control"
     return [], ""
 
 
