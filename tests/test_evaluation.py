@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -406,7 +407,13 @@ def test_data_that_cannot_be_asked_are_named(
 @pytest.mark.slow
 def test_an_interrupted_evaluation_says_so_in_one_line(base_folder: Path, data_dir: Path, tmp_path: Path) -> None:
     words = command(base_folder, data_dir, tmp_path / "out", tasks="rules")
-    process = subprocess.Popen([sys.executable, "-m", "calyrex", *words], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "calyrex", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a shell runs in the background does not hear interruptions, nor would its children.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread starts others
+    )
     logs = tmp_path / "out" / "logs"
     while process.poll() is None and not list(logs.glob("*.eval")):
         time.sleep(0.05)
